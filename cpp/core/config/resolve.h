@@ -1,0 +1,35 @@
+// Resolve(): user configuration + model facts + device facts -> immutable values, each with its reason. Once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config/resolved.h"
+#include "fastllm/config.h"
+#include "fastllm/engine.h"
+#include "fastllm/status.h"
+
+namespace fastllm {
+
+struct ModelFacts {
+  int32_t max_position_embeddings = 0;
+  int64_t kv_bytes_per_block = 0;  // over all layers, for the configured block_size
+};
+
+struct DeviceFacts {
+  std::string device = "cpu";
+  int64_t available_bytes = 0;  // memory that may still be taken after the weights
+  int32_t usable_cores = 1;     // allowed by affinity and cgroup
+};
+
+struct ResolvedConfig {
+  SchedConfig sched;
+  KvConfig kv;
+  int32_t num_threads = 1;
+  std::vector<ResolvedValue> values;  // what was derived, and why
+};
+
+Result<ResolvedConfig> Resolve(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device);
+
+}  // namespace fastllm

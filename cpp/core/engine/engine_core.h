@@ -1,0 +1,40 @@
+// EngineCore: the engine thread. Inbox (add, abort) -> Schedule() -> executor -> Update() -> text -> outbox.
+// Contracts: cpp/docs/contract.md, section "engine".
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "core/config/resolved.h"
+#include "core/engine/executor.h"
+#include "core/request/request.h"
+#include "fastllm/engine.h"
+#include "fastllm/output.h"
+#include "fastllm/status.h"
+#include "fastllm/token_table.h"
+
+namespace fastllm {
+
+class EngineCore {
+ public:
+  // Starts the thread. `tokens` null: no text, and stop strings are refused in Add().
+  EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
+             std::shared_ptr<const TokenTable> tokens);
+  ~EngineCore();  // Shutdown()
+
+  // All of these from any thread.
+  Status Add(std::shared_ptr<const Request> request);  // validated; refuses what can never fit in the pool
+  void Abort(RequestId id);
+  std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout);
+  int event_fd() const;
+  EngineStats stats() const;
+  Status health() const;
+  void Shutdown();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fastllm

@@ -1,0 +1,24 @@
+// Request: the immutable input of one generation. Validated before it is made (api/ and request/validate.h), so
+// the rooms that receive it do not check again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "fastllm/sampling_params.h"
+
+namespace fastllm {
+
+struct Request {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;         // at least one token
+  SamplingParams sampling;
+  uint64_t seed = 0;                   // sampling.seed, or one that the engine drew
+  int32_t max_tokens = 0;              // resolved: > 0, prompt + max_tokens <= max_model_len
+  std::vector<TokenId> eos_token_ids;  // the model's; [0] is the primary one
+  std::string cache_salt;
+};
+
+}  // namespace fastllm

@@ -1,0 +1,70 @@
+// Scheduler: decides which tokens of which sequences run in the next step. Owns the sequences and, through
+// kv/, their blocks. Contracts: cpp/docs/contract.md, section "scheduler". Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/config/resolved.h"
+#include "core/request/request.h"
+#include "core/step/step_plan.h"
+#include "core/step/step_result.h"
+#include "fastllm/output.h"
+#include "fastllm/status.h"
+
+namespace fastllm {
+
+// What one step did to one sequence.
+struct SequenceUpdate {
+  RequestId id = 0;
+  std::vector<TokenId> new_tokens;  // the stop token included
+  FinishReason finish_reason = FinishReason::kNone;
+  StopReason stop_reason;           // a token id when one of stop_token_ids matched
+  int32_t num_cached_tokens = 0;
+};
+
+struct SchedulerStats {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t used_blocks = 0;  // blocks with a reference; the null block is not counted
+  int32_t free_blocks = 0;
+  int64_t preemptions = 0;
+  int64_t prefix_query_tokens = 0;
+  int64_t prefix_hit_tokens = 0;
+  int64_t scheduled_tokens = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const SchedConfig& sched, const KvConfig& kv);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Queues a validated request. kInvalidArgument when prompt + max_tokens can never fit in the pool.
+  Status Add(std::shared_ptr<const Request> request);
+
+  // Ends a sequence from outside (abort, stop string) in whatever state it is; frees its blocks. False when unknown.
+  bool Finish(RequestId id);
+
+  // Plans the next step. An empty plan (no rows) means that there is nothing to run.
+  StepPlan Schedule();
+
+  // Applies the result of a plan: appends tokens, checks token-level stops, frees finished sequences. Sequences
+  // that Finish() removed meanwhile are skipped.
+  std::vector<SequenceUpdate> Update(const StepPlan& plan, const StepResult& result);
+
+  bool HasWork() const;  // something waits or runs
+  SchedulerStats stats() const;
+
+  // Forgets all cached prefixes. False while any sequence holds blocks.
+  bool ResetPrefixCache();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fastllm

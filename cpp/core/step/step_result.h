@@ -1,0 +1,23 @@
+// StepResult: the executor's answer to a StepPlan. Plain data, serialisable (codec.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "fastllm/status.h"
+
+namespace fastllm {
+
+struct SampledRow {
+  RequestId id = 0;
+  std::vector<TokenId> tokens;  // one today; more with speculation
+};
+
+struct StepResult {
+  uint64_t step_id = 0;
+  Status status;                  // an error poisons the engine
+  std::vector<SampledRow> rows;   // the plan's rows with sample == true, in row order
+};
+
+}  // namespace fastllm

@@ -1,0 +1,31 @@
+// SamplingParams: how one request turns logits into tokens and when it stops. Names and meaning are vLLM's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "fastllm/field.h"
+
+namespace fastllm {
+
+#define FASTLLM_FIELD(type, name, def, check, help) type name = def;
+struct SamplingParams {
+#include "fastllm/fields/sampling_params.def"
+};
+#undef FASTLLM_FIELD
+
+// Calls v(FieldInfo, field&) for every field in declaration order.
+#define FASTLLM_FIELD(type, name, def, check, help) v(FieldInfo{#name, help, kRoom, check}, s.name);
+template <typename S, typename V>
+  requires std::is_same_v<std::remove_const_t<S>, SamplingParams>
+void VisitFields(S& s, V&& v) {
+  constexpr std::string_view kRoom = "sampling";
+#include "fastllm/fields/sampling_params.def"
+}
+#undef FASTLLM_FIELD
+
+}  // namespace fastllm

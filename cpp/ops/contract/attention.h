@@ -1,0 +1,28 @@
+#pragma once
+
+#include "ops/contract/kv_cache.h"
+
+namespace fastllm::ops {
+
+// Causal attention of a ragged batch over the paged cache; prefill chunks, decodes and mixes of them in one call.
+// Row r of sequence s (0 <= r < query_start[s+1] - query_start[s]) sits at position
+//   p = seq_len[s] - (query_start[s+1] - query_start[s]) + r
+// and sees positions 0..p, whose K and V are already in the cache (its own included). Query head h reads KV head
+// h / (num_q_heads / num_kv_heads) (GQA). out = softmax(scale * q k^T) v, softmax in float32.
+struct PagedAttentionParams {
+  KvCacheView cache;
+  void* out = nullptr;                   // [num_tokens, num_q_heads, head_dim] contiguous
+  const void* q = nullptr;               // [num_tokens, num_q_heads, head_dim], token stride q_stride
+  const int32_t* query_start = nullptr;  // [num_seqs + 1], query_start[0] = 0, last = num_tokens
+  const int32_t* seq_len = nullptr;      // [num_seqs], tokens in the cache after this step, >= its query length
+  const int32_t* block_table = nullptr;  // [num_seqs, max_blocks], row stride max_blocks
+  int64_t q_stride = 0;
+  int32_t num_tokens = 0;
+  int32_t num_seqs = 0;
+  int32_t max_blocks = 0;
+  int32_t num_q_heads = 0;
+  float scale = 1.0f;
+};
+using PagedAttentionFn = void (*)(const PagedAttentionParams&, const OpContext&);
+
+}  // namespace fastllm::ops

@@ -1,0 +1,19 @@
+// What every op contract shares. Contracts are plain structs over pointers: no tensor type, no allocation. All
+// strides are in elements; a missing stride means contiguous. Pointers may not alias unless the contract says so.
+#pragma once
+
+#include <cstdint>
+
+namespace fastllm::ops {
+
+enum class DType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
+
+inline constexpr int64_t DTypeSize(DType t) { return t == DType::kF32 ? 4 : 2; }
+
+// Where an op runs and on what. stream is a cudaStream_t on CUDA, null on the CPU. num_threads is the CPU team.
+struct OpContext {
+  void* stream = nullptr;
+  int32_t num_threads = 1;
+};
+
+}  // namespace fastllm::ops

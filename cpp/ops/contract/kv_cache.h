@@ -1,0 +1,30 @@
+#pragma once
+
+#include "ops/contract/common.h"
+
+namespace fastllm::ops {
+
+// One layer of the paged cache: k and v are each [num_blocks, num_kv_heads, block_size, head_dim], contiguous.
+// Token position p of a sequence lives in block table[p / block_size], row p % block_size.
+struct KvCacheView {
+  void* k = nullptr;
+  void* v = nullptr;
+  int32_t num_blocks = 0;
+  int32_t num_kv_heads = 0;
+  int32_t block_size = 0;
+  int32_t head_dim = 0;
+};
+
+// cache[slot_mapping[t]] = (k[t], v[t]); slot = block * block_size + row. A negative slot is skipped.
+struct KvWriteParams {
+  KvCacheView cache;
+  const void* k = nullptr;                // [num_tokens, num_kv_heads, head_dim], token stride k_stride
+  const void* v = nullptr;                // [num_tokens, num_kv_heads, head_dim], token stride v_stride
+  const int64_t* slot_mapping = nullptr;  // [num_tokens]
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  int32_t num_tokens = 0;
+};
+using KvWriteFn = void (*)(const KvWriteParams&, const OpContext&);
+
+}  // namespace fastllm::ops

@@ -1,0 +1,75 @@
+// OpTable: which function computes which op on which device and data type. Filled by explicit calls (Register...),
+// resolved once when a layer is built; the hot path holds a plain function pointer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fastllm/status.h"
+#include "ops/contract/common.h"
+
+namespace fastllm::ops {
+
+enum class OpId : uint8_t { kEmbedding, kGatherRows, kRmsNorm, kRope, kKvWrite, kPagedAttention, kSiluMul, kSample };
+const char* OpName(OpId op);
+
+enum class Device : uint8_t { kCpu, kCuda };
+
+// Bits that an implementation supports or a caller requires.
+enum Feature : uint32_t {
+  kFeatureNone = 0,
+  kFeatureInterleavedRope = 1u << 0,
+  kFeatureGqa = 1u << 1,
+};
+
+using AnyFn = void (*)();
+
+// One implementation. head_dim 0 = any. Of several that fit, the highest priority wins, then the first registered.
+struct OpEntry {
+  OpId op;
+  Device device;
+  DType dtype;
+  int32_t head_dim = 0;
+  uint32_t features = 0;
+  int32_t priority = 0;
+  const char* name = "";  // shown in logs and refusals, "cpu.rms_norm.f32"
+  AnyFn fn = nullptr;
+};
+
+struct OpQuery {
+  OpId op;
+  Device device;
+  DType dtype;
+  int32_t head_dim = 0;
+  uint32_t features = 0;
+};
+
+class OpTable {
+ public:
+  void Register(const OpEntry& entry) { entries_.push_back(entry); }
+
+  // The best entry, or kUnimplemented with what was required, what candidates support and what they miss.
+  Result<const OpEntry*> Find(const OpQuery& query) const;
+
+  // Find() as a typed function pointer: Resolve<RmsNormFn>(query).
+  template <typename Fn>
+  Result<Fn> Resolve(const OpQuery& query) const {
+    auto r = Find(query);
+    if (!r.ok()) return r.status();
+    return reinterpret_cast<Fn>((*r)->fn);
+  }
+
+  const std::vector<OpEntry>& entries() const { return entries_; }
+
+ private:
+  std::vector<OpEntry> entries_;
+};
+
+// Registers the CPU arm.
+void RegisterCpuOps(OpTable& table);
+
+// The table of everything this build was compiled with. Built once, thread-safe.
+const OpTable& BuiltinOps();
+
+}  // namespace fastllm::ops

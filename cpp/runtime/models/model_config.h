@@ -1,0 +1,63 @@
+// ModelConfig: what a decoder-only transformer is, from config.json or GGUF metadata. No quantization, parallelism,
+// tokenizer or graph here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fastllm/status.h"
+#include "runtime/weights/gguf.h"
+#include "runtime/weights/tensor_source.h"
+
+namespace fastllm::runtime {
+
+struct RopeConfig {
+  enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kDynamic };
+  Scaling scaling = Scaling::kNone;
+  double theta = 10000.0;
+  int32_t rotary_dim = 0;      // head_dim unless partial
+  bool interleaved = false;    // pairs (2i, 2i+1): GGUF llama files store q and k rows for this
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double attention_factor = 0.0;  // 0: derived
+  int32_t original_max_position = 0;
+  std::vector<float> freq_factors;  // GGUF rope_freqs.weight, [rotary_dim / 2], or empty
+};
+
+struct ModelConfig {
+  std::string architecture;  // HF class name, "LlamaForCausalLM"
+  int32_t vocab_size = 0;
+  int32_t hidden_size = 0;
+  int32_t intermediate_size = 0;
+  int32_t num_layers = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t max_position_embeddings = 0;
+  float rms_norm_eps = 1e-5f;
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool gguf_names = false;     // tensors carry GGUF names
+  std::vector<int32_t> eos_token_ids;
+  RopeConfig rope;
+};
+
+// An opened model: its config, and its tensors (null for dummy weights). gguf points into tensors or is null.
+struct ModelSource {
+  ModelConfig config;
+  std::unique_ptr<TensorSource> tensors;
+  const GgufFile* gguf = nullptr;
+};
+
+// Opens a .gguf file or a Hugging Face folder. load_format: auto, gguf, safetensors, dummy (folder with config.json
+// only). Errors: kNotFound with what was looked for; kUnimplemented names the architecture and lists the known ones;
+// kInvalidArgument names a config value that is missing or out of range; kDataLoss for damaged files.
+Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format);
+
+}  // namespace fastllm::runtime

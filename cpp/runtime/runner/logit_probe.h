@@ -1,0 +1,23 @@
+// LogitProbe: logits of every position of one token sequence, through the same runner as serving. For tests and for
+// comparing with other engines; not on any hot path.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "fastllm/status.h"
+
+namespace fastllm::runtime {
+
+class LogitProbe {
+ public:
+  static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads);
+  virtual ~LogitProbe() = default;
+  virtual int32_t vocab_size() const = 0;
+  // [tokens.size(), vocab] row-major. The tokens run in steps of `chunk` over blocks of 16 tokens.
+  virtual Result<std::vector<float>> Logits(const std::vector<TokenId>& tokens, int32_t chunk) = 0;
+};
+
+}  // namespace fastllm::runtime
