@@ -12,8 +12,8 @@
 
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
+#include "core/config/field_access.h"
 #include "core/config/resolve.h"
-#include "core/config/validate_fields.h"
 #include "core/engine/engine_core.h"
 #include "core/request/request.h"
 #include "core/request/validate.h"
