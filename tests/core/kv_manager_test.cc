@@ -31,7 +31,7 @@ Tokens Range(int32_t count, TokenId first = 100) {
 }
 
 // Opens the slot and admits all tokens at once; the hit.
-int32_t Run(KvManager* kv, KvSlot slot, const Tokens& tokens, const std::string& salt = "") {
+int32_t AdmitAll(KvManager* kv, KvSlot slot, const Tokens& tokens, const std::string& salt = "") {
   kv->Open(slot, salt);
   const int32_t hit = kv->FindPrefix(slot, tokens);
   EXPECT_TRUE(kv->Admit(slot, tokens, hit, static_cast<int32_t>(tokens.size()) - hit));
@@ -73,9 +73,9 @@ TEST(KvManager, TableCoversTokensInWholeBlocks) {
 
 TEST(KvManager, HitIsTheLongestRunOfWholeBlocks) {
   KvManager kv(Config(20, 4));
-  EXPECT_EQ(Run(&kv, 0, Range(11)), 0);  // blocks 1, 2 full; 3 partial
+  EXPECT_EQ(AdmitAll(&kv, 0, Range(11)), 0);  // blocks 1, 2 full; 3 partial
   Tokens longer = Range(14);
-  EXPECT_EQ(Run(&kv, 1, longer), 8);
+  EXPECT_EQ(AdmitAll(&kv, 1, longer), 8);
   EXPECT_EQ(kv.table(1, 0)[0], 1);
   EXPECT_EQ(kv.table(1, 0)[1], 2);
   EXPECT_EQ(kv.table(1, 0).size(), 4u);
@@ -83,28 +83,28 @@ TEST(KvManager, HitIsTheLongestRunOfWholeBlocks) {
   EXPECT_EQ(kv.pool().ref_count(3), 1);
   Tokens other = Range(14);
   other[5] = 7;
-  EXPECT_EQ(Run(&kv, 2, other), 4);
+  EXPECT_EQ(AdmitAll(&kv, 2, other), 4);
 }
 
 TEST(KvManager, HitLeavesOneTokenToCompute) {
   KvManager kv(Config(20, 4));
   const Tokens tokens = Range(8);
-  Run(&kv, 0, tokens);
+  AdmitAll(&kv, 0, tokens);
   kv.Close(0);
-  EXPECT_EQ(Run(&kv, 0, tokens), 4);  // the whole second block again
+  EXPECT_EQ(AdmitAll(&kv, 0, tokens), 4);  // the whole second block again
   EXPECT_EQ(kv.index()->num_cached_blocks(), 3);  // both copies of it are cached, under one node
   EXPECT_EQ(kv.index()->num_nodes(), 2);
   kv.Close(0);
-  EXPECT_EQ(Run(&kv, 0, Range(9)), 8);
+  EXPECT_EQ(AdmitAll(&kv, 0, Range(9)), 8);
 }
 
 TEST(KvManager, FreedSequenceStaysCachedAndTailIsEvictedFirst) {
   KvManager kv(Config(5, 2));
-  Run(&kv, 0, Range(8));  // blocks 1 2 3 4
+  AdmitAll(&kv, 0, Range(8));  // blocks 1 2 3 4
   kv.Close(0);
   EXPECT_EQ(kv.pool().num_used_blocks(), 0);
   EXPECT_EQ(kv.pool().FreeBlocks(), (Blocks{4, 3, 2, 1}));
-  Run(&kv, 0, Range(2, 900));  // evicts block 4
+  AdmitAll(&kv, 0, Range(2, 900));  // evicts block 4
   kv.Close(0);
   kv.Open(1, "");
   EXPECT_EQ(kv.FindPrefix(1, Range(9)), 6);
@@ -113,16 +113,16 @@ TEST(KvManager, FreedSequenceStaysCachedAndTailIsEvictedFirst) {
 TEST(KvManager, SaltSeparatesPrefixes) {
   KvManager kv(Config(30, 4));
   const Tokens tokens = Range(9);
-  Run(&kv, 0, tokens, "a");
-  EXPECT_EQ(Run(&kv, 1, tokens, "b"), 0);
-  EXPECT_EQ(Run(&kv, 2, tokens, ""), 0);
-  EXPECT_EQ(Run(&kv, 3, tokens, "a"), 8);
+  AdmitAll(&kv, 0, tokens, "a");
+  EXPECT_EQ(AdmitAll(&kv, 1, tokens, "b"), 0);
+  EXPECT_EQ(AdmitAll(&kv, 2, tokens, ""), 0);
+  EXPECT_EQ(AdmitAll(&kv, 3, tokens, "a"), 8);
 }
 
 TEST(KvManager, OutputTokensAreIndexedOnceTheirBlockIsFull) {
   KvManager kv(Config(30, 4));
   Tokens tokens = Range(7);
-  Run(&kv, 0, tokens);
+  AdmitAll(&kv, 0, tokens);
   EXPECT_EQ(kv.index()->num_cached_blocks(), 1);
   tokens.push_back(1);
   ASSERT_TRUE(kv.Extend(0, tokens, 7, 1, nullptr));
@@ -169,9 +169,9 @@ TEST(KvManager, WholePromptMustFitAtAdmission) {
 
 TEST(KvManager, FreeBlocksOfTheHitCountAsNeeded) {
   KvManager kv(Config(5, 2));  // 4 blocks
-  Run(&kv, 0, Range(4));
+  AdmitAll(&kv, 0, Range(4));
   kv.Close(0);              // 2 free cached blocks
-  Run(&kv, 1, Range(2, 700));  // 1 of the others in use: 3 free, 2 of them cached
+  AdmitAll(&kv, 1, Range(2, 700));  // 1 of the others in use: 3 free, 2 of them cached
   kv.Open(0, "");
   const Tokens tokens = Range(8);  // 2 hits + 2 new = all 4
   const int32_t hit = kv.FindPrefix(0, tokens);
@@ -187,7 +187,7 @@ TEST(KvManager, FreeBlocksOfTheHitCountAsNeeded) {
 TEST(KvManager, FailedExtendChangesNothing) {
   KvManager kv(Config(3, 2));
   Tokens tokens = Range(4);
-  Run(&kv, 0, tokens);
+  AdmitAll(&kv, 0, tokens);
   tokens.push_back(1);
   Tables added;
   EXPECT_FALSE(kv.Extend(0, tokens, 4, 1, &added));
@@ -197,7 +197,7 @@ TEST(KvManager, FailedExtendChangesNothing) {
 
 TEST(KvManager, AStaleHitIsRefused) {
   KvManager kv(Config(10, 2));
-  Run(&kv, 0, Range(5));
+  AdmitAll(&kv, 0, Range(5));
   kv.Open(1, "");
   const Tokens tokens = Range(5);
   ASSERT_EQ(kv.FindPrefix(1, tokens), 4);
@@ -207,14 +207,14 @@ TEST(KvManager, AStaleHitIsRefused) {
 
 TEST(KvManager, ASlotInUseIsNotOpenedAgain) {
   KvManager kv(Config(10, 2));
-  Run(&kv, 0, Range(5));
+  AdmitAll(&kv, 0, Range(5));
   EXPECT_THROW(kv.Open(0, ""), InternalError);
 }
 
 TEST(KvManager, CachingOffNeverHits) {
   KvManager kv(Config(10, 2, false));
-  EXPECT_EQ(Run(&kv, 0, Range(5)), 0);
-  EXPECT_EQ(Run(&kv, 1, Range(5)), 0);
+  EXPECT_EQ(AdmitAll(&kv, 0, Range(5)), 0);
+  EXPECT_EQ(AdmitAll(&kv, 1, Range(5)), 0);
   EXPECT_EQ(kv.index(), nullptr);
   kv.Close(0);
   kv.Close(1);
@@ -223,32 +223,32 @@ TEST(KvManager, CachingOffNeverHits) {
 
 TEST(KvManager, ResetForgetsPrefixesWhenNothingIsHeld) {
   KvManager kv(Config(10, 2));
-  Run(&kv, 0, Range(5));
+  AdmitAll(&kv, 0, Range(5));
   EXPECT_FALSE(kv.ResetPrefixCache());
   kv.Close(0);
   EXPECT_TRUE(kv.ResetPrefixCache());
-  EXPECT_EQ(Run(&kv, 0, Range(5)), 0);
+  EXPECT_EQ(AdmitAll(&kv, 0, Range(5)), 0);
 }
 
 TEST(KvManager, TwoGroupsGetBlocksTogetherOrNotAtAll) {
   KvManager kv(Config(8, 2, true, 2));  // 7 blocks: 3 per group
   EXPECT_EQ(kv.capacity_tokens(), 6);
   Tokens tokens = Range(5);
-  EXPECT_EQ(Run(&kv, 0, tokens), 0);
+  EXPECT_EQ(AdmitAll(&kv, 0, tokens), 0);
   EXPECT_EQ(kv.Tables(0), (Tables{{1, 2, 3}, {4, 5, 6}}));
   tokens = Range(7);
   Tables added;
   EXPECT_FALSE(kv.Extend(0, tokens, 5, 2, &added));
   EXPECT_EQ(kv.Tables(0), (Tables{{1, 2, 3}, {4, 5, 6}}));
   kv.Close(0);
-  EXPECT_EQ(Run(&kv, 1, Range(5)), 4);
+  EXPECT_EQ(AdmitAll(&kv, 1, Range(5)), 4);
   EXPECT_EQ(kv.table(1, 0)[0], 1);
   EXPECT_EQ(kv.table(1, 1)[0], 4);
   EXPECT_EQ(kv.pool().num_used_blocks(), 6);
   // One group loses its copy of the second block: both groups agree on a hit of one block.
   kv.Close(1);
   EXPECT_EQ(kv.pool().FreeBlocks(), (Blocks{3, 6, 7, 2, 1, 5, 4}));
-  EXPECT_EQ(Run(&kv, 0, Range(4, 900)), 0);  // takes 3, 6, 7 and 2
+  EXPECT_EQ(AdmitAll(&kv, 0, Range(4, 900)), 0);  // takes 3, 6, 7 and 2
   kv.Open(1, "");
   EXPECT_EQ(kv.FindPrefix(1, Range(5)), 2);
 }

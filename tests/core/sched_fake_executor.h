@@ -8,9 +8,8 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
@@ -63,6 +62,15 @@ class FakeExecutor {
   }
 
   size_t num_sequences() const { return sequences_.size(); }
+
+  // All blocks in the tables of the sequences it knows.
+  std::set<BlockId> HeldBlocks() const {
+    std::set<BlockId> held;
+    for (const auto& [id, s] : sequences_) {
+      for (const auto& table : s.blocks) held.insert(table.begin(), table.end());
+    }
+    return held;
+  }
 
  private:
   struct State {
