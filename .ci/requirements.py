@@ -9,7 +9,7 @@ from pathlib import Path
 
 text = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
 section = text.split("[project.optional-dependencies]", 1)[1].split("\n[", 1)[0]
-found = re.search(rf"^{re.escape(sys.argv[1])} = \[(.*?)^?\]$", section, re.DOTALL | re.MULTILINE)
+found = re.search(rf"^{re.escape(sys.argv[1])} = \[(.*?)\]$", section, re.DOTALL | re.MULTILINE)
 if not found:
     sys.exit(f"pyproject.toml has no extra {sys.argv[1]!r}")
 print("\n".join(re.findall(r'"([^"]+)"', found[1])))
