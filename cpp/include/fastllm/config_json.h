@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "fastllm/config.h"
+#include "fastllm/export.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
 
@@ -13,11 +14,11 @@ namespace fastllm {
 // A flat object: {"model": "…", "block_size": 16}. Fields that are absent keep their defaults; null gives an optional
 // field no value. Errors (kInvalidArgument): text that is not a JSON object, an unknown key (names the nearest), a
 // value of the wrong type or out of range.
-Result<EngineConfig> EngineConfigFromJson(std::string_view json);
-Result<SamplingParams> SamplingParamsFromJson(std::string_view json);
+FASTLLM_API Result<EngineConfig> EngineConfigFromJson(std::string_view json);
+FASTLLM_API Result<SamplingParams> SamplingParamsFromJson(std::string_view json);
 
 // Every field, in declaration order.
-std::string ToJson(const EngineConfig& config);
-std::string ToJson(const SamplingParams& params);
+FASTLLM_API std::string ToJson(const EngineConfig& config);
+FASTLLM_API std::string ToJson(const SamplingParams& params);
 
 }  // namespace fastllm
