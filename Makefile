@@ -1,5 +1,6 @@
 # Every command of the project. From nothing, `make demo` and `make test` make .venv, build and run; stamps make a second
-# run take seconds. Variables: TORCH_VERSION, PYTHON, JOBS, PIP_ARGS (e.g. --extra-index-url for a CPU-only torch).
+# run take seconds. Variables: TORCH_VERSION, PYTHON, JOBS, PIP_ARGS (e.g. --extra-index-url of a CPU-only torch),
+# QUESTION (for demo), CTEST_ARGS, PYTEST_ARGS.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -44,13 +45,17 @@ format: $(VENV)/.lint  ## rewrite C++ with clang-format and Python with ruff
 	@$(VENV)/bin/ruff check -q --fix-only .; $(VENV)/bin/ruff format -q .
 	@clang-format -i $(CXX_FILES)
 
-lint: $(VENV)/.lint build/kernels-only/build.ninja  ## ruff, clang-format as a check, clang-tidy on cpp/core
+lint: $(VENV)/.lint $(VENV)/.base  ## ruff, clang-format as a check, clang-tidy on cpp/core
 	@$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format --check -q . && echo "ruff: clean"
 	@clang-format --dry-run -Werror $(CXX_FILES) && echo "clang-format: clean"
-	@git ls-files -- 'cpp/core/*.cc' | xargs -P$(JOBS) -n1 clang-tidy --quiet -p build/kernels-only 2> >(grep -vE '^[0-9]+ warnings? ' >&2) && echo "clang-tidy: clean"
+	@cmake -G Ninja -S . -B build/lint -DPython3_EXECUTABLE=$(VENV)/bin/python -DFASTLLM_BUILD_RUNTIME=OFF >/dev/null
+	@git ls-files -- 'cpp/core/*.cc' | xargs -P$(JOBS) -n1 clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/lint 2> >(grep -vE '^[0-9]+ warnings? ' >&2) && echo "clang-tidy: clean"
 
 clean:  ## remove build/ and .venv
 	@rm -rf build .venv dist .ruff_cache .pytest_cache .hypothesis
+
+test-asan:  ## C++ tests without torch under the address and undefined-behaviour sanitizers
+test-tsan:  ## the same under the thread sanitizer
 
 # ---- parts of `make test` ----
 
@@ -81,8 +86,10 @@ $(VENV)/.base:
 	@$(PIP) 'scikit-build-core>=1.1' 'pybind11>=3.0' 'cmake>=3.25' ninja 'nlohmann-json>=3.11'
 	@touch $@
 
+# Exact versions, so that a check says the same on every machine.
 $(VENV)/.lint: | $(VENV)/.base
-	@$(PIP) ruff==0.17.6
+	@echo "== .venv: ruff, clang-format, clang-tidy"
+	@$(PIP) ruff==0.17.6 clang-format==18.1.8 clang-tidy==18.1.8
 	@touch $@
 
 # The requirements of an extra are read from pyproject.toml: one list.
@@ -105,5 +112,5 @@ $(VENV)/.built: $(VENV)/.base $(SOURCES) CMakeLists.txt pyproject.toml LICENSE
 
 build/%/build.ninja: CMakePresets.json $(VENV)/.base
 	@.ci/system-deps gtest
-	@cmake --preset $* --log-level=WARNING
+	@cmake --preset $* >/dev/null
 	@touch $@

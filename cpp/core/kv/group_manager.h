@@ -23,11 +23,11 @@ class GroupManager {
  public:
   virtual ~GroupManager() = default;
 
-  // Makes room for slots 0 .. count-1.
-  virtual void Reserve(int32_t count) = 0;
+  // Makes slots 0 .. count-1 exist, with empty tables.
+  virtual void SetNumSlots(int32_t count) = 0;
 
-  // Blocks that Grow(slot, num_tokens) would take from the pool.
-  virtual int32_t BlocksToGrow(KvSlot slot, int32_t num_tokens) const = 0;
+  // Blocks that a table of num_blocks entries takes from the pool to cover num_tokens tokens.
+  virtual int32_t BlocksToGrow(int32_t num_blocks, int32_t num_tokens) const = 0;
 
   // The longest usable hit among nodes.first(n), in blocks.
   virtual int32_t HitLength(std::span<const PrefixNode> nodes) const = 0;
@@ -38,8 +38,8 @@ class GroupManager {
   // Puts a hit of HitLength() blocks into the empty table of a slot and takes references.
   virtual void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes) = 0;
 
-  // Extends the table so that it covers num_tokens tokens; the new block ids are appended to `added` when given. The
-  // pool must have BlocksToGrow() free blocks.
+  // Extends the table so that it covers num_tokens tokens; `added`, when given, becomes the new block ids. The
+  // pool must have BlocksToGrow(table(slot).size(), num_tokens) free blocks.
   virtual void Grow(KvSlot slot, int32_t num_tokens, std::vector<BlockId>* added) = 0;
 
   // Gives all blocks of the slot back; its table is empty afterwards.

@@ -59,7 +59,7 @@ class KvManager {
   const std::vector<BlockId>& table(KvSlot slot, int32_t group) const { return coordinator_.table(group, slot); }
 
   // Forgets all cached prefixes. False while any sequence holds blocks.
-  bool ResetPrefixCache() { return pool_.ResetPrefixCache(); }
+  bool ResetPrefixCache();
 
   // Tokens that one sequence can store when it has the pool to itself.
   int32_t capacity_tokens() const;
@@ -80,14 +80,15 @@ class KvManager {
   void ExtendHashes(Slot* slot, std::span<const TokenId> tokens);
   void IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed);
   void SetReserved(Slot* slot, int32_t blocks);
-  std::string_view ExtraKeys(const Slot& slot, int32_t block) const;
+  std::span<const TokenId> BlockTokens(std::span<const TokenId> tokens, int32_t block) const;
 
   int32_t block_size_;
   std::unique_ptr<PrefixIndex> index_;
   BlockPool pool_;
   KvCoordinator coordinator_;
   std::vector<Slot> slots_;
-  std::vector<PrefixNode> hit_;  // of the last FindPrefix()
+  std::vector<PrefixNode> hit_;  // of the last FindPrefix(), for hit_slot_; any change of the cache ends it
+  KvSlot hit_slot_ = -1;
   std::vector<BlockId> row_;     // one block per group, while indexing
   int32_t reserved_ = 0;         // sum over slots
 };

@@ -38,11 +38,12 @@ class TextStream {
 
  private:
   bool Search(size_t begin, TextUpdate* update);
-  size_t HeldBytes() const;
+  size_t SendableBytes(size_t known);
 
   Detokenizer detokenizer_;
   StopMatcher matcher_;
   std::string pending_;      // decoded, not sent
+  size_t num_pending_chars_ = 0;
   size_t hold_chars_ = 0;
   int32_t min_tokens_ = 0;
   int32_t num_tokens_ = 0;   // output tokens so far
