@@ -1,12 +1,15 @@
 // Micro benchmarks of the scheduler and the KV block pool, without any model: what one step costs the engine thread.
 // Prints one line `RESULT {json}` for each figure; the only argument, if any, keeps the figures whose name contains it.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/kv/block_hash.h"
@@ -21,6 +24,18 @@ using Clock = std::chrono::steady_clock;
 
 double NanosSince(Clock::time_point start) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+}
+
+void Require(bool ok) {
+  if (ok) return;
+  std::fprintf(stderr, "core_bench: the benchmark's own set-up failed\n");
+  std::exit(1);
+}
+
+double Median(std::vector<double>* values) {
+  const auto middle = values->begin() + static_cast<ptrdiff_t>(values->size() / 2);
+  std::nth_element(values->begin(), middle, values->end());
+  return *middle;
 }
 
 void Report(const std::string& name, double value) {
@@ -47,7 +62,7 @@ StepResult Answer(const StepPlan& plan) {
   return result;
 }
 
-// `count` running sequences that all decode: mean time of Schedule() and of Update() over many steps.
+// `count` running sequences that all decode: median time of Schedule() and of Update() over many steps.
 void BenchDecode(int32_t count) {
   constexpr int kSteps = 1000;
   SchedConfig sched;
@@ -57,25 +72,25 @@ void BenchDecode(int32_t count) {
   kv.num_blocks = count * 100;
   Scheduler scheduler(sched, kv);
   for (int32_t i = 0; i < count; ++i) {
-    if (!scheduler.Add(MakeRequest(i + 1, 128, kSteps + 400, i * 200)).ok()) std::abort();
+    Require(scheduler.Add(MakeRequest(i + 1, 128, kSteps + 400, i * 200)).ok());
   }
   for (int i = 0; i < 100; ++i) {
     const StepPlan plan = scheduler.Schedule();
     scheduler.Update(plan, Answer(plan));
   }
-  double schedule = 0, update = 0;
+  std::vector<double> schedule, update;
   for (int i = 0; i < kSteps; ++i) {
     auto start = Clock::now();
     const StepPlan plan = scheduler.Schedule();
-    schedule += NanosSince(start);
+    schedule.push_back(NanosSince(start));
     const StepResult result = Answer(plan);
     start = Clock::now();
     scheduler.Update(plan, result);
-    update += NanosSince(start);
+    update.push_back(NanosSince(start));
   }
   const std::string suffix = "/decode_" + std::to_string(count);
-  Report("core/sched/schedule" + suffix, schedule / kSteps);
-  Report("core/sched/update" + suffix, update / kSteps);
+  Report("core/sched/schedule" + suffix, Median(&schedule));
+  Report("core/sched/update" + suffix, Median(&update));
 }
 
 // The whole life of a request that makes one token: Add, Schedule (admission), Update, block by block of its prompt.
@@ -91,7 +106,7 @@ void BenchAdmission(int32_t prompt_tokens, bool cached) {
   for (int i = 0; i < kRequests; ++i) requests.push_back(MakeRequest(i + 1, prompt_tokens, 1, cached ? 0 : i * 9));
   const auto start = Clock::now();
   for (const auto& request : requests) {
-    if (!scheduler.Add(request).ok()) std::abort();
+    Require(scheduler.Add(request).ok());
     const StepPlan plan = scheduler.Schedule();
     scheduler.Update(plan, Answer(plan));
   }
@@ -106,7 +121,7 @@ void BenchPool() {
   const auto start = Clock::now();
   for (int i = 0; i < kRounds; ++i) {
     table.clear();
-    if (!pool.Allocate(kBlocks, &table)) std::abort();
+    Require(pool.Allocate(kBlocks, &table));
     pool.Free(table);
   }
   Report("core/kv/pool_allocate_free_block", NanosSince(start) / kRounds / kBlocks);
@@ -132,7 +147,7 @@ void BenchLookup() {
   std::vector<TokenId> tokens(kTokens);
   std::iota(tokens.begin(), tokens.end(), 1);
   kv.Open(0, {});
-  if (!kv.Admit(0, tokens, kv.FindPrefix(0, tokens), kTokens)) std::abort();
+  Require(kv.Admit(0, tokens, kv.FindPrefix(0, tokens), kTokens));
   kv.Open(1, {});
   int64_t hits = 0;
   const auto start = Clock::now();
