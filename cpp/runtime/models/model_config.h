@@ -25,6 +25,7 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   double attention_factor = 0.0;  // 0: derived
+  bool yarn_truncate = true;      // round the ends of the yarn ramp to whole pairs
   int32_t original_max_position = 0;
   std::vector<float> freq_factors;  // GGUF rope_freqs.weight, [rotary_dim / 2], or empty
 };

@@ -13,12 +13,16 @@ namespace fastllm::runtime {
 
 class SafetensorsSource : public TensorSource {
  public:
-  // `path` is a folder or one .safetensors file.
+  // `path` is a folder or one .safetensors file. Tensors of other dtypes than F32, F16, BF16 (integer buffers that old
+  // checkpoints carry) do not fail Open: they are not in tensors(), and Get says why. With an index, exactly the
+  // tensors it lists are taken, each from the shard it names. Errors: kNotFound (no such file, folder without weights,
+  // missing shard, named), kDataLoss (truncated, corrupt, index and shards disagree).
   static Result<std::unique_ptr<SafetensorsSource>> Open(const std::string& path);
   ~SafetensorsSource() override;
 
   const TensorInfo* Find(std::string_view name) const override;
   const std::vector<TensorInfo>& tensors() const override;
+  Result<const TensorInfo*> Get(std::string_view name) const override;
 
  private:
   struct Impl;

@@ -21,7 +21,8 @@ int64_t WeightBlockElements(WeightType type);
 int64_t WeightBlockBytes(WeightType type);
 
 // One tensor of a mapped file. shape is row-major, outermost first (GGUF's order reversed); data stays valid as
-// long as the source. The reader has checked that data[0, nbytes) lies in the file and that nbytes fits the shape.
+// long as the source, and may be at any byte address (safetensors has no alignment rule). The reader has checked
+// that data[0, nbytes) lies in the file and that nbytes fits the shape.
 struct TensorInfo {
   std::string name;
   std::vector<int64_t> shape;
@@ -43,10 +44,16 @@ class TensorSource {
   // nullptr when there is no such tensor.
   virtual const TensorInfo* Find(std::string_view name) const = 0;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
+  // Find for a tensor that the caller cannot do without. Errors: kNotFound names the tensor; kUnimplemented names a
+  // tensor that is in the file but stored in a type without a reader (an integer buffer of a safetensors file).
+  virtual Result<const TensorInfo*> Get(std::string_view name) const;
 };
 
-// Writes tensor rows [row_begin, row_end) of the outermost dimension as float32 to out. Rows must be whole blocks
-// (the readers refuse tensors where they are not). Any thread.
+// Writes tensor rows [row_begin, row_end) of the outermost dimension as float32 to out, (row_end - row_begin) *
+// numel / shape[0] values; a tensor without dimensions is one row. Rows must be whole blocks (the readers refuse
+// tensors where they are not). Rows outside the tensor break an invariant (InternalError). Any thread; callers run
+// ranges of rows side by side. The result is exact: every product of a block format fits float32's 24 bits, so a
+// value is rounded once at most, and has the same bits with and without fused multiply-add.
 void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out);
 
 }  // namespace fastllm::runtime

@@ -1,0 +1,39 @@
+// The ops as the table holds them: each splits its work over threads and calls the kernels of one arm. Kernels k is
+// bound at compile time by the templates at the end, so that an op is a plain function pointer.
+#pragma once
+
+#include "ops/contract/attention.h"
+#include "ops/contract/embedding.h"
+#include "ops/contract/kv_cache.h"
+#include "ops/contract/rms_norm.h"
+#include "ops/contract/rope.h"
+#include "ops/contract/sampling.h"
+#include "ops/contract/silu_mul.h"
+#include "ops/cpu/kernels.h"
+
+namespace fastllm::ops::cpu {
+
+// Copies: memcpy is vectorised already, so they have one arm. An id outside the vocabulary throws InternalError.
+void Embedding(const EmbeddingParams& p, const OpContext& ctx);
+void GatherRows(const GatherRowsParams& p, const OpContext& ctx);
+// A slot past the end of the cache throws InternalError.
+void KvWrite(const KvWriteParams& p, const OpContext& ctx);
+
+void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
+void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
+void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
+void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
+void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
+
+template <const Kernels& K>
+void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) { RunRmsNorm(K, p, ctx); }
+template <const Kernels& K>
+void RopeOp(const RopeParams& p, const OpContext& ctx) { RunRope(K, p, ctx); }
+template <const Kernels& K>
+void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) { RunSiluMul(K, p, ctx); }
+template <const Kernels& K>
+void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) { RunAttention(K, p, ctx); }
+template <const Kernels& K>
+void SampleOp(const SampleParams& p, const OpContext& ctx) { RunSample(K, p, ctx); }
+
+}  // namespace fastllm::ops::cpu

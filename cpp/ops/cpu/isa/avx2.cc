@@ -1,0 +1,11 @@
+// The vector arm for avx2; compiled with that instruction set, called only where DetectCpuIsa() found it.
+#include "ops/cpu/isa/simd_avx2.h"
+#include "ops/cpu/isa/vector_attention.h"
+#include "ops/cpu/isa/vector_kernels.h"
+#include "ops/cpu/isa/vector_sample.h"
+
+namespace fastllm::ops::cpu {
+
+const Kernels kAvx2Kernels = {RmsNorm, Rope, SiluMul, Attention, MaxOf, ExpScaled, ExpSum, GatherGe};
+
+}  // namespace fastllm::ops::cpu

@@ -1,0 +1,85 @@
+// Sixteen floats in AVX-512, behind the names that vector_kernels.h is written in. Included by one file only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace fastllm::ops::cpu {
+namespace {
+
+using Vec = __m512;
+constexpr int kLanes = 16;
+constexpr int kMaxRows = 4;  // rows of the attention value tile: 4 x 4 accumulators of the 32 registers
+
+inline Vec Set(float x) { return _mm512_set1_ps(x); }
+inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+inline void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+inline __mmask16 FirstLanes(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+// The first n lanes; the others are 0 (LoadFirst) or left alone in memory (StoreFirst).
+inline Vec LoadFirst(const float* p, int n) { return _mm512_maskz_loadu_ps(FirstLanes(n), p); }
+inline void StoreFirst(float* p, Vec v, int n) { _mm512_mask_storeu_ps(p, FirstLanes(n), v); }
+inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }        // a b + c
+inline Vec FmaSub(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }     // a b - c
+inline Vec NegFma(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }    // c - a b
+// b when either is NaN.
+inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec Round(Vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+// Bit i is set where a[i] >= b[i]; where a[i] is NaN.
+inline uint32_t MaskGe(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+inline uint32_t MaskEq(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+inline uint32_t MaskNan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+
+// Writes the lanes of v and their indices base + lane where mask is set, packed; returns how many. Writes whole
+// vectors: kLanes elements from values and ids must be writable.
+inline int StorePacked(float* values, int32_t* ids, Vec v, int32_t base, uint32_t mask) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 m = static_cast<__mmask16>(mask);
+  _mm512_storeu_ps(values, _mm512_maskz_compress_ps(m, v));
+  _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(m, _mm512_add_epi32(lane, _mm512_set1_epi32(base))));
+  return __builtin_popcount(mask);
+}
+
+// a 2^n for whole n, rounded once.
+inline Vec ScaleByPowerOf2(Vec a, Vec n) { return _mm512_scalef_ps(a, n); }
+
+inline float ReduceMax(Vec a) { return _mm512_reduce_max_ps(a); }
+inline float ReduceAdd(Vec a) { return _mm512_reduce_add_ps(a); }
+
+// Lane i of the result is the sum of the lanes of a[i], each by the same tree of additions.
+inline Vec SumEach(const Vec a[kLanes]) {
+  __m512 quads[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(a[4 * i], a[4 * i + 1]),
+                                   _mm512_unpackhi_ps(a[4 * i], a[4 * i + 1]));
+    const __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(a[4 * i + 2], a[4 * i + 3]),
+                                   _mm512_unpackhi_ps(a[4 * i + 2], a[4 * i + 3]));
+    const __m512d xd = _mm512_castps_pd(x);
+    const __m512d yd = _mm512_castps_pd(y);
+    quads[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(xd, yd)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(xd, yd)));
+  }
+  const __m512 p = _mm512_add_ps(_mm512_shuffle_f32x4(quads[0], quads[1], 0x44),
+                                 _mm512_shuffle_f32x4(quads[0], quads[1], 0xEE));
+  const __m512 q = _mm512_add_ps(_mm512_shuffle_f32x4(quads[2], quads[3], 0x44),
+                                 _mm512_shuffle_f32x4(quads[2], quads[3], 0xEE));
+  return _mm512_add_ps(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xDD));
+}
+
+// x = even[0] odd[0] even[1] odd[1] ... : the same with each pair swapped, and n/2 values with each one doubled.
+inline Vec SwapPairs(Vec a) { return _mm512_permute_ps(a, 0xB1); }
+inline Vec LoadDoubled(const float* p) {
+  const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
+// a b - c in even lanes, a b + c in odd lanes.
+inline Vec FmaAddSub(Vec a, Vec b, Vec c) { return _mm512_fmaddsub_ps(a, b, c); }
+
+}  // namespace
+}  // namespace fastllm::ops::cpu

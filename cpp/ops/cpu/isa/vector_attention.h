@@ -1,0 +1,126 @@
+// Attention of one work item: a tile of query rows (tokens x the heads of one KV group) against the paged cache, online
+// softmax over chunks of positions (Milakov & Gimelshein 2018; Dao 2023).
+//
+// Bits: for one query row the arithmetic is fixed by its position alone. Chunks start at multiples of kAttentionChunk;
+// a dot product is kLanes interleaved sums joined by SumEach's tree; sums over positions go one position after the
+// other; a position past the row's own is never added, not even with weight 0. How rows are tiled changes only which
+// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits.
+#pragma once
+
+#include "ops/cpu/isa/vector_attention_tiles.h"
+
+namespace fastllm::ops::cpu {
+namespace {
+
+// Positions of the chunk at `chunk` that `row` sees.
+inline int32_t Visible(const Tile& t, int32_t row, int32_t chunk) {
+  const int32_t n = t.first_pos + row / t.group + 1 - chunk;
+  return n < kAttentionChunk ? n : kAttentionChunk;
+}
+
+// R rows together up to the last position that all of them see, then each on its own.
+template <int R>
+inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t chunk) {
+  const int32_t common = Visible(t, row, chunk);
+  ValueRows<R>(t, row, v, offset, 0, common);
+  for (int r = 1; r < R; ++r) ValueRows<1>(t, row + r, v, offset, common, Visible(t, row + r, chunk));
+}
+
+inline void Values(const Tile& t, int32_t first_row, const float* v, const int64_t* offset, int32_t chunk) {
+  int32_t r = first_row;
+  for (; r + kMaxRows <= t.rows; r += kMaxRows) ValueBlock<kMaxRows>(t, r, v, offset, chunk);
+  const int32_t left = t.rows - r;
+  if (left == 3) ValueBlock<3>(t, r, v, offset, chunk);
+  if (left == 2) ValueBlock<2>(t, r, v, offset, chunk);
+  if (left == 1) ValueBlock<1>(t, r, v, offset, chunk);
+}
+
+inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  Tile t;
+  t.group = p.num_q_heads / p.cache.num_kv_heads;
+  t.rows = item.num_tokens * t.group;
+  t.dim = p.cache.head_dim;
+  t.stride = (t.dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
+  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
+  t.first_pos = p.seq_len[item.seq] - query_len + item.first_token;
+  t.q = scratch;
+  t.acc = t.q + static_cast<int64_t>(t.rows) * t.stride;
+  t.scores = t.acc + static_cast<int64_t>(t.rows) * t.stride;
+  t.max = t.scores + static_cast<int64_t>(t.rows) * kAttentionChunk;
+  t.sum = t.max + t.rows;
+  return t;
+}
+
+// Row r of the tile in a [token, head, dim] tensor with the given token stride.
+inline int64_t RowOffset(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t r,
+                         int64_t token_stride) {
+  const int64_t token = p.query_start[item.seq] + item.first_token + r / t.group;
+  return token * token_stride + (static_cast<int64_t>(item.kv_head) * t.group + r % t.group) * t.dim;
+}
+
+inline void LoadQueries(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t) {
+  const Vec scale = Set(p.scale);
+  for (int32_t r = 0; r < t.rows; ++r) {
+    const float* src = static_cast<const float*>(p.q) + RowOffset(p, item, t, r, p.q_stride);
+    float* q = t.q + static_cast<int64_t>(r) * t.stride;
+    float* acc = t.acc + static_cast<int64_t>(r) * t.stride;
+    for (int32_t d = 0; d < t.stride; d += kLanes) {
+      const int32_t left = t.dim - d;
+      const Vec x = left >= kLanes ? Load(src + d) : (left > 0 ? LoadFirst(src + d, left) : Set(0.0f));
+      Store(q + d, Mul(x, scale));
+      Store(acc + d, Set(0.0f));
+    }
+    t.max[r] = -__builtin_inff();
+    t.sum[r] = 0.0f;
+  }
+}
+
+inline void StoreOutput(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t) {
+  const int64_t token_stride = static_cast<int64_t>(p.num_q_heads) * t.dim;
+  for (int32_t r = 0; r < t.rows; ++r) {
+    float* out = static_cast<float*>(p.out) + RowOffset(p, item, t, r, token_stride);
+    const float* acc = t.acc + static_cast<int64_t>(r) * t.stride;
+    const Vec sum = Set(t.sum[r]);
+    int32_t d = 0;
+    for (; d + kLanes <= t.dim; d += kLanes) Store(out + d, Div(Load(acc + d), sum));
+    if (d < t.dim) StoreFirst(out + d, Div(Load(acc + d), sum), t.dim - d);
+  }
+}
+
+// Offsets in the cache of positions [chunk, chunk + n), padded to whole vectors by repeating the last.
+inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& item, int32_t chunk, int32_t n,
+                         int64_t* offset) {
+  const KvCacheView& c = p.cache;
+  const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
+  int32_t j = 0;
+  int32_t block = chunk / c.block_size;
+  int32_t row = chunk % c.block_size;
+  while (j < n) {
+    const int64_t base = (static_cast<int64_t>(table[block]) * c.num_kv_heads + item.kv_head) * c.block_size;
+    for (; row < c.block_size && j < n; ++row, ++j) offset[j] = (base + row) * c.head_dim;
+    ++block;
+    row = 0;
+  }
+  for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
+}
+
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  const Tile t = MakeTile(p, item, scratch);
+  const float* k = static_cast<const float*>(p.cache.k);
+  const float* v = static_cast<const float*>(p.cache.v);
+  LoadQueries(p, item, t);
+  const int32_t last_pos = t.first_pos + item.num_tokens - 1;
+  int64_t offset[kAttentionChunk];
+  for (int32_t chunk = 0; chunk <= last_pos; chunk += kAttentionChunk) {
+    const int32_t n = last_pos + 1 - chunk < kAttentionChunk ? last_pos + 1 - chunk : kAttentionChunk;
+    const int32_t first_row = chunk > t.first_pos ? (chunk - t.first_pos) * t.group : 0;
+    ChunkOffsets(p, item, chunk, n, offset);
+    Scores(t, first_row, k, offset, n);
+    for (int32_t r = first_row; r < t.rows; ++r) SoftmaxRow(t, r, Visible(t, r, chunk));
+    Values(t, first_row, v, offset, chunk);
+  }
+  StoreOutput(p, item, t);
+}
+
+}  // namespace
+}  // namespace fastllm::ops::cpu

@@ -1,0 +1,157 @@
+// The inner tiles of attention: scores of query rows against keys, softmax of one row's chunk, weights times values.
+#pragma once
+
+#include "ops/cpu/isa/vector_kernels.h"
+
+namespace fastllm::ops::cpu {
+namespace {
+
+// Where the item's pieces live in scratch; rows are (token, head of the group), token-major.
+struct Tile {
+  int32_t rows;
+  int32_t group;
+  int32_t dim;
+  int32_t stride;      // dim padded to kAttentionPad
+  int32_t first_pos;   // position of row 0
+  float* q;            // [rows, stride], times scale, zero padded
+  float* acc;          // [rows, stride]
+  float* scores;       // [rows, kAttentionChunk]
+  float* max;          // [rows]
+  float* sum;          // [rows]
+};
+
+// Scores of R rows x (kLanes / R) positions.
+template <int R>
+inline void ScoreTile(const Tile& t, int32_t row, const float* k, const int64_t* offset, int32_t j) {
+  constexpr int P = kLanes / R;
+  const float* q = t.q + static_cast<int64_t>(row) * t.stride;
+  const float* kp[P];
+#pragma GCC unroll 16
+  for (int i = 0; i < P; ++i) kp[i] = k + offset[j + i];
+  Vec a[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) a[i] = Set(0.0f);
+  int32_t d = 0;
+  for (; d + kLanes <= t.dim; d += kLanes) {
+    Vec qv[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) qv[r] = Load(q + r * t.stride + d);
+#pragma GCC unroll 16
+    for (int i = 0; i < P; ++i) {
+      const Vec kv = Load(kp[i] + d);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) a[r * P + i] = Fma(qv[r], kv, a[r * P + i]);
+    }
+  }
+  if (d < t.dim) {
+    for (int i = 0; i < P; ++i) {
+      const Vec kv = LoadFirst(kp[i] + d, t.dim - d);
+      for (int r = 0; r < R; ++r) a[r * P + i] = Fma(Load(q + r * t.stride + d), kv, a[r * P + i]);
+    }
+  }
+  alignas(64) float sums[kLanes];
+  Store(sums, SumEach(a));
+  float* s = t.scores + static_cast<int64_t>(row) * kAttentionChunk + j;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) __builtin_memcpy(s + r * kAttentionChunk, sums + r * P, P * sizeof(float));
+}
+
+// n positions, the offsets padded with valid ones to a multiple of kLanes.
+inline void Scores(const Tile& t, int32_t first_row, const float* k, const int64_t* offset, int32_t n) {
+  int32_t r = first_row;
+  for (; r + 4 <= t.rows; r += 4) {
+    for (int32_t j = 0; j < n; j += kLanes / 4) ScoreTile<4>(t, r, k, offset, j);
+  }
+  if (r + 2 <= t.rows) {
+    for (int32_t j = 0; j < n; j += kLanes / 2) ScoreTile<2>(t, r, k, offset, j);
+    r += 2;
+  }
+  if (r < t.rows) {
+    for (int32_t j = 0; j < n; j += kLanes) ScoreTile<1>(t, r, k, offset, j);
+  }
+}
+
+// Turns the row's n scores into weights, and brings its sum and accumulator to the new maximum.
+inline void SoftmaxRow(const Tile& t, int32_t row, int32_t n) {
+  float* s = t.scores + static_cast<int64_t>(row) * kAttentionChunk;
+  const int32_t padded = (n + kLanes - 1) / kLanes * kLanes;
+  for (int32_t j = n; j < padded; ++j) s[j] = -__builtin_inff();
+  Vec m = Set(t.max[row]);
+  for (int32_t j = 0; j < padded; j += kLanes) m = Max(m, Load(s + j));
+  const float new_max = ReduceMax(m);
+  const Vec vmax = Set(new_max);
+  Vec total = Set(0.0f);
+  for (int32_t j = 0; j < padded; j += kLanes) {
+    const Vec w = Exp(Sub(Load(s + j), vmax));
+    Store(s + j, w);
+    total = Add(total, w);
+  }
+  const float chunk_sum = ReduceAdd(total);
+  if (new_max == t.max[row]) {
+    t.sum[row] += chunk_sum;
+    return;
+  }
+  float lanes[kLanes];
+  const Vec correction = Exp(Set(t.max[row] - new_max));
+  Store(lanes, correction);
+  t.max[row] = new_max;
+  t.sum[row] = __builtin_fmaf(t.sum[row], lanes[0], chunk_sum);
+  float* acc = t.acc + static_cast<int64_t>(row) * t.stride;
+  for (int32_t d = 0; d < t.stride; d += kLanes) Store(acc + d, Mul(Load(acc + d), correction));
+}
+
+// acc[row..row+R) += weights x V over positions [j0, j1), C vectors of the head from element d.
+template <int R, int C>
+inline void ValueTile(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t j0, int32_t j1,
+                      int32_t d) {
+  float* acc = t.acc + static_cast<int64_t>(row) * t.stride + d;
+  const float* w = t.scores + static_cast<int64_t>(row) * kAttentionChunk;
+  Vec a[R][C];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) a[r][c] = Load(acc + r * t.stride + c * kLanes);
+  }
+  for (int32_t j = j0; j < j1; ++j) {
+    const float* vj = v + offset[j] + d;
+    Vec vv[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) vv[c] = Load(vj + c * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const Vec wr = Set(w[r * kAttentionChunk + j]);
+#pragma GCC unroll 16
+      for (int c = 0; c < C; ++c) a[r][c] = Fma(wr, vv[c], a[r][c]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) Store(acc + r * t.stride + c * kLanes, a[r][c]);
+  }
+}
+
+// The last, partial vector of the head.
+template <int R>
+inline void ValueTail(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t j0, int32_t j1,
+                      int32_t d) {
+  for (int r = 0; r < R; ++r) {
+    float* acc = t.acc + static_cast<int64_t>(row + r) * t.stride + d;
+    const float* w = t.scores + static_cast<int64_t>(row + r) * kAttentionChunk;
+    Vec a = Load(acc);
+    for (int32_t j = j0; j < j1; ++j) a = Fma(Set(w[j]), LoadFirst(v + offset[j] + d, t.dim - d), a);
+    Store(acc, a);
+  }
+}
+
+template <int R>
+inline void ValueRows(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t j0, int32_t j1) {
+  if (j0 >= j1) return;
+  int32_t d = 0;
+  for (; d + 4 * kLanes <= t.dim; d += 4 * kLanes) ValueTile<R, 4>(t, row, v, offset, j0, j1, d);
+  for (; d + kLanes <= t.dim; d += kLanes) ValueTile<R, 1>(t, row, v, offset, j0, j1, d);
+  if (d < t.dim) ValueTail<R>(t, row, v, offset, j0, j1, d);
+}
+
+}  // namespace
+}  // namespace fastllm::ops::cpu

@@ -1,0 +1,58 @@
+// The seam between the baseline code (threads, memory, selection) and the code that is built once per instruction
+// set. Nothing here is inline and nothing includes a std header with inline functions: code built for AVX-512 must
+// leave no symbol behind that the linker could take for the baseline's.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/contract/attention.h"
+#include "ops/contract/rms_norm.h"
+#include "ops/contract/rope.h"
+#include "ops/contract/silu_mul.h"
+
+namespace fastllm::ops::cpu {
+
+// Attention walks the positions in chunks that start at multiples of this, whatever the batch: each query row then
+// sees one fixed order of arithmetic.
+inline constexpr int32_t kAttentionChunk = 64;
+// head_dim is padded to a multiple of this in scratch.
+inline constexpr int32_t kAttentionPad = 16;
+
+// One piece of attention work: `num_tokens` query tokens of sequence `seq` from its row `first_token`, all query
+// heads of one KV head.
+struct AttentionItem {
+  int32_t seq;
+  int32_t kv_head;
+  int32_t first_token;
+  int32_t num_tokens;
+};
+
+// The largest element and where it is first found. index is -1 when n is 0 or all are -inf.
+struct MaxResult {
+  float value;
+  int32_t index;
+  bool has_nan;  // value and index mean nothing then
+};
+
+// Row kernels work on tokens [begin, end). Float32 throughout; sampling kernels work on one row of logits.
+struct Kernels {
+  void (*rms_norm)(const RmsNormParams& p, int64_t begin, int64_t end);
+  void (*rope)(const RopeParams& p, int64_t begin, int64_t end);
+  void (*silu_mul)(const SiluMulParams& p, int64_t begin, int64_t end);
+  // scratch: AttentionScratchFloats(rows, head_dim), 64-byte aligned.
+  void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
+
+  MaxResult (*max)(const float* x, int64_t n);
+  // w[i] = exp((x[i] - max) * inv_t)
+  void (*exp_scaled)(const float* x, int64_t n, float max, float inv_t, float* w);
+  // Sum of exp((x[i] - max) * inv_t); n at most a few thousand, so that float32 partial sums stay good.
+  float (*exp_sum)(const float* x, int64_t n, float max, float inv_t);
+  // Values >= threshold and their indices in order; returns the count. Both outputs hold n elements.
+  int64_t (*gather)(const float* x, int64_t n, float threshold, float* values, int32_t* ids);
+};
+
+extern const Kernels kPlainKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace fastllm::ops::cpu

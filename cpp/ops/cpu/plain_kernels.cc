@@ -1,0 +1,151 @@
+// The plain arm: scalar, in the order of the formulas, for reading and as the oracle of the vector arms.
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/kernels.h"
+
+namespace fastllm::ops::cpu {
+namespace {
+
+void RmsNorm(const RmsNormParams& p, int64_t begin, int64_t end) {
+  const auto* weight = static_cast<const float*>(p.weight);
+  for (int64_t t = begin; t < end; ++t) {
+    const auto* x = static_cast<const float*>(p.x) + t * p.hidden;
+    auto* out = static_cast<float*>(p.out) + t * p.hidden;
+    if (p.residual != nullptr) {
+      auto* residual = static_cast<float*>(p.residual) + t * p.hidden;
+      for (int32_t i = 0; i < p.hidden; ++i) residual[i] += x[i];
+      x = residual;
+    }
+    float sum = 0.0f;
+    for (int32_t i = 0; i < p.hidden; ++i) sum += x[i] * x[i];
+    const float scale = 1.0f / std::sqrt(sum / static_cast<float>(p.hidden) + p.eps);
+    for (int32_t i = 0; i < p.hidden; ++i) out[i] = x[i] * scale * weight[i];
+  }
+}
+
+void RotateHead(float* x, const float* cos, const float* sin, int32_t half, bool interleaved) {
+  for (int32_t i = 0; i < half; ++i) {
+    float& a = interleaved ? x[2 * i] : x[i];
+    float& b = interleaved ? x[2 * i + 1] : x[i + half];
+    const float a0 = a;
+    const float b0 = b;
+    a = a0 * cos[i] - b0 * sin[i];
+    b = b0 * cos[i] + a0 * sin[i];
+  }
+}
+
+void Rope(const RopeParams& p, int64_t begin, int64_t end) {
+  const int32_t half = p.rotary_dim / 2;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* cos = p.cos_sin + static_cast<int64_t>(p.positions[t]) * p.rotary_dim;
+    const float* sin = cos + half;
+    float* q = static_cast<float*>(p.q) + t * p.q_stride;
+    float* k = static_cast<float*>(p.k) + t * p.k_stride;
+    for (int32_t h = 0; h < p.num_q_heads; ++h) RotateHead(q + h * p.head_dim, cos, sin, half, p.interleaved);
+    for (int32_t h = 0; h < p.num_kv_heads; ++h) RotateHead(k + h * p.head_dim, cos, sin, half, p.interleaved);
+  }
+}
+
+void SiluMul(const SiluMulParams& p, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const float* gate = static_cast<const float*>(p.gate_up) + t * 2 * p.n;
+    const float* up = gate + p.n;
+    float* out = static_cast<float*>(p.out) + t * p.n;
+    for (int32_t i = 0; i < p.n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+  }
+}
+
+// Offset of position `pos` of sequence `seq` in the cache, for the item's KV head.
+int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, int32_t pos) {
+  const KvCacheView& c = p.cache;
+  const int64_t block = p.block_table[static_cast<int64_t>(item.seq) * p.max_blocks + pos / c.block_size];
+  return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
+}
+
+// One query row against positions 0..last, softmax in two passes over blocks with a running maximum.
+void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const float* q, int32_t last, float* out,
+               float* scores) {
+  const auto* k = static_cast<const float*>(p.cache.k);
+  const auto* v = static_cast<const float*>(p.cache.v);
+  const int32_t dim = p.cache.head_dim;
+  float max = -std::numeric_limits<float>::infinity();
+  float sum = 0.0f;
+  for (int32_t d = 0; d < dim; ++d) out[d] = 0.0f;
+  for (int32_t first = 0; first <= last; first += kAttentionChunk) {
+    const int32_t n = last + 1 - first < kAttentionChunk ? last + 1 - first : kAttentionChunk;
+    float new_max = max;
+    for (int32_t j = 0; j < n; ++j) {
+      const float* kj = k + CacheOffset(p, item, first + j);
+      float dot = 0.0f;
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * kj[d];
+      scores[j] = dot * p.scale;
+      new_max = std::fmax(new_max, scores[j]);
+    }
+    const float correction = std::exp(max - new_max);
+    sum *= correction;
+    for (int32_t d = 0; d < dim; ++d) out[d] *= correction;
+    for (int32_t j = 0; j < n; ++j) {
+      const float weight = std::exp(scores[j] - new_max);
+      const float* vj = v + CacheOffset(p, item, first + j);
+      sum += weight;
+      for (int32_t d = 0; d < dim; ++d) out[d] += weight * vj[d];
+    }
+    max = new_max;
+  }
+  for (int32_t d = 0; d < dim; ++d) out[d] /= sum;
+}
+
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
+  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
+  for (int32_t i = 0; i < item.num_tokens; ++i) {
+    const int32_t row = item.first_token + i;
+    const int64_t token = p.query_start[item.seq] + row;
+    for (int32_t g = 0; g < group; ++g) {
+      const int64_t head = static_cast<int64_t>(item.kv_head) * group + g;
+      const float* q = static_cast<const float*>(p.q) + token * p.q_stride + head * p.cache.head_dim;
+      float* out = static_cast<float*>(p.out) + (token * p.num_q_heads + head) * p.cache.head_dim;
+      AttendRow(p, item, q, p.seq_len[item.seq] - query_len + row, out, scratch);
+    }
+  }
+}
+
+MaxResult Max(const float* x, int64_t n) {
+  MaxResult r{-std::numeric_limits<float>::infinity(), -1, false};
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(x[i])) r.has_nan = true;
+    if (x[i] > r.value) {
+      r.value = x[i];
+      r.index = static_cast<int32_t>(i);
+    }
+  }
+  return r;
+}
+
+void ExpScaled(const float* x, int64_t n, float max, float inv_t, float* w) {
+  for (int64_t i = 0; i < n; ++i) w[i] = std::exp((x[i] - max) * inv_t);
+}
+
+float ExpSum(const float* x, int64_t n, float max, float inv_t) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp((x[i] - max) * inv_t);
+  return static_cast<float>(sum);
+}
+
+int64_t Gather(const float* x, int64_t n, float threshold, float* values, int32_t* ids) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (x[i] >= threshold) {
+      values[count] = x[i];
+      ids[count++] = static_cast<int32_t>(i);
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+const Kernels kPlainKernels = {RmsNorm, Rope, SiluMul, Attention, Max, ExpScaled, ExpSum, Gather};
+
+}  // namespace fastllm::ops::cpu

@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "ops/cpu/drive.h"
+#include "ops/cpu/isa.h"
+
+namespace fastllm::ops {
+namespace {
+
+template <typename Fn>
+void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
+  uint32_t features = kFeatureNone;
+  if (op == OpId::kRope) features = kFeatureInterleavedRope;
+  if (op == OpId::kPagedAttention) features = kFeatureGqa;
+  table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
+                  reinterpret_cast<AnyFn>(fn)});
+}
+
+// The ops that each arm has; the plain arm has the rest as well.
+template <const cpu::Kernels& K>
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[5]) {
+  Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
+  Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
+  Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
+  Add(table, OpId::kSiluMul, isa, names[3], &cpu::SiluMulOp<K>);
+  Add(table, OpId::kSample, isa, names[4], &cpu::SampleOp<K>);
+}
+
+}  // namespace
+
+const char* CpuIsaName(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kPlain: return "plain";
+    case CpuIsa::kAvx2: return "avx2";
+    case CpuIsa::kAvx512: return "avx512";
+  }
+  return "unknown";
+}
+
+CpuIsa DetectCpuIsa() {
+#ifdef FASTLLM_OPS_X86
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (avx2 && avx512) return CpuIsa::kAvx512;
+  if (avx2) return CpuIsa::kAvx2;
+#endif
+  return CpuIsa::kPlain;
+}
+
+void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
+  Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
+  Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
+  Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
+  AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
+                             {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
+                              "cpu.sample.f32"});
+  const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
+#ifdef FASTLLM_OPS_X86
+  if (isa >= CpuIsa::kAvx2) {
+    AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
+                              {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
+                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2"});
+  }
+  if (isa >= CpuIsa::kAvx512) {
+    AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
+                                {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
+                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512"});
+  }
+#else
+  static_cast<void>(isa);
+#endif
+}
+
+void RegisterCpuOps(OpTable& table) { RegisterCpuOps(table, DetectCpuIsa()); }
+
+}  // namespace fastllm::ops

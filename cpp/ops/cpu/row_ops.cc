@@ -1,0 +1,88 @@
+// Ops whose tokens are independent and cost the same.
+#include <cstring>
+#include <string>
+
+#include "core/base/check.h"
+#include "ops/cpu/drive.h"
+#include "ops/cpu/parallel.h"
+
+namespace fastllm::ops::cpu {
+namespace {
+
+// Rough nanoseconds of one core for n elements read and written from the cache; only their order of size matters.
+int64_t CopyWork(int64_t elements) { return elements / 4; }
+int64_t MathWork(int64_t elements) { return elements / 3; }
+
+}  // namespace
+
+void Embedding(const EmbeddingParams& p, const OpContext& ctx) {
+  const auto* table = static_cast<const float*>(p.table);
+  auto* out = static_cast<float*>(p.out);
+  const int64_t hidden = p.hidden;
+  for (int32_t t = 0; t < p.num_tokens; ++t) {
+    FASTLLM_CHECK(p.ids[t] >= 0 && p.ids[t] < p.vocab, "embedding: id " + std::to_string(p.ids[t]) + " of token " +
+                                                           std::to_string(t) + " is outside the vocabulary of " +
+                                                           std::to_string(p.vocab));
+  }
+  ParallelRanges(p.num_tokens, CopyWork(p.num_tokens * hidden), ctx.num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      std::memcpy(out + t * hidden, table + p.ids[t] * hidden, hidden * sizeof(float));
+    }
+  });
+}
+
+void GatherRows(const GatherRowsParams& p, const OpContext& ctx) {
+  const auto* in = static_cast<const float*>(p.in);
+  auto* out = static_cast<float*>(p.out);
+  const int64_t hidden = p.hidden;
+  ParallelRanges(p.num_rows, CopyWork(p.num_rows * hidden), ctx.num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::memcpy(out + i * hidden, in + p.rows[i] * hidden, hidden * sizeof(float));
+    }
+  });
+}
+
+void KvWrite(const KvWriteParams& p, const OpContext& ctx) {
+  const KvCacheView& c = p.cache;
+  const int64_t slots = static_cast<int64_t>(c.num_blocks) * c.block_size;
+  for (int32_t t = 0; t < p.num_tokens; ++t) {
+    FASTLLM_CHECK(p.slot_mapping[t] < slots, "kv_write: slot " + std::to_string(p.slot_mapping[t]) + " of token " +
+                                                 std::to_string(t) + " is past the cache of " + std::to_string(slots) +
+                                                 " slots");
+  }
+  const auto write = [&c](const void* from, int64_t from_stride, void* to, int64_t token, int64_t slot) {
+    const auto* src = static_cast<const float*>(from) + token * from_stride;
+    const int64_t block = slot / c.block_size;
+    const int64_t row = slot % c.block_size;
+    for (int64_t h = 0; h < c.num_kv_heads; ++h) {
+      auto* dst = static_cast<float*>(to) + ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
+      std::memcpy(dst, src + h * c.head_dim, c.head_dim * sizeof(float));
+    }
+  };
+  const int64_t work = CopyWork(int64_t{2} * p.num_tokens * c.num_kv_heads * c.head_dim);
+  ParallelRanges(p.num_tokens, work, ctx.num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      if (p.slot_mapping[t] < 0) continue;
+      write(p.k, p.k_stride, c.k, t, p.slot_mapping[t]);
+      write(p.v, p.v_stride, c.v, t, p.slot_mapping[t]);
+    }
+  });
+}
+
+void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx) {
+  ParallelRanges(p.num_tokens, MathWork(int64_t{p.num_tokens} * p.hidden), ctx.num_threads,
+                 [&](int64_t begin, int64_t end) { k.rms_norm(p, begin, end); });
+}
+
+void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx) {
+  const int64_t elements = int64_t{p.num_tokens} * (p.num_q_heads + p.num_kv_heads) * p.rotary_dim;
+  ParallelRanges(p.num_tokens, MathWork(elements), ctx.num_threads,
+                 [&](int64_t begin, int64_t end) { k.rope(p, begin, end); });
+}
+
+void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx) {
+  ParallelRanges(p.num_tokens, MathWork(int64_t{p.num_tokens} * p.n), ctx.num_threads,
+                 [&](int64_t begin, int64_t end) { k.silu_mul(p, begin, end); });
+}
+
+}  // namespace fastllm::ops::cpu

@@ -1,0 +1,15 @@
+// The only file that knows which arms this build was compiled with.
+#include "ops/table/op_table.h"
+
+namespace fastllm::ops {
+
+const OpTable& BuiltinOps() {
+  static const OpTable table = [] {
+    OpTable t;
+    RegisterCpuOps(t);
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace fastllm::ops

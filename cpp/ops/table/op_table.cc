@@ -1,0 +1,95 @@
+#include "ops/table/op_table.h"
+
+namespace fastllm::ops {
+namespace {
+
+const char* DeviceName(Device d) { return d == Device::kCpu ? "cpu" : "cuda"; }
+
+const char* DTypeName(DType t) {
+  switch (t) {
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+  }
+  return "unknown";
+}
+
+std::string FeatureNames(uint32_t bits) {
+  static constexpr struct {
+    uint32_t bit;
+    const char* name;
+  } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"}, {kFeatureGqa, "gqa"}};
+  std::string out;
+  for (const auto& n : kNames) {
+    if ((bits & n.bit) == 0) continue;
+    if (!out.empty()) out += '+';
+    out += n.name;
+    bits &= ~n.bit;
+  }
+  if (bits != 0) {
+    out += out.empty() ? "bits " : "+bits ";
+    out += std::to_string(bits);
+  }
+  return out.empty() ? "none" : out;
+}
+
+std::string HeadDimName(int32_t head_dim) { return head_dim == 0 ? "any" : std::to_string(head_dim); }
+
+bool Fits(const OpEntry& e, const OpQuery& q) {
+  return e.op == q.op && e.device == q.device && e.dtype == q.dtype && (e.head_dim == 0 || e.head_dim == q.head_dim) &&
+         (q.features & ~e.features) == 0;
+}
+
+// What entry e lacks for query q, "device cuda, dtype f16".
+std::string Missing(const OpEntry& e, const OpQuery& q) {
+  std::string out;
+  const auto add = [&out](const std::string& s) {
+    if (!out.empty()) out += ", ";
+    out += s;
+  };
+  if (e.device != q.device) add(std::string("device ") + DeviceName(q.device));
+  if (e.dtype != q.dtype) add(std::string("dtype ") + DTypeName(q.dtype));
+  if (e.head_dim != 0 && e.head_dim != q.head_dim) add("head_dim " + HeadDimName(q.head_dim));
+  if (const uint32_t missing = q.features & ~e.features; missing != 0) add("features " + FeatureNames(missing));
+  return out;
+}
+
+}  // namespace
+
+const char* OpName(OpId op) {
+  switch (op) {
+    case OpId::kEmbedding: return "embedding";
+    case OpId::kGatherRows: return "gather_rows";
+    case OpId::kRmsNorm: return "rms_norm";
+    case OpId::kRope: return "rope";
+    case OpId::kKvWrite: return "kv_write";
+    case OpId::kPagedAttention: return "paged_attention";
+    case OpId::kSiluMul: return "silu_mul";
+    case OpId::kSample: return "sample";
+  }
+  return "unknown";
+}
+
+Result<const OpEntry*> OpTable::Find(const OpQuery& q) const {
+  const OpEntry* best = nullptr;
+  for (const OpEntry& e : entries_) {
+    if (Fits(e, q) && (best == nullptr || e.priority > best->priority)) best = &e;
+  }
+  if (best != nullptr) return best;
+
+  std::string message = std::string("no implementation of op ") + OpName(q.op) + ": required device " +
+                        DeviceName(q.device) + ", dtype " + DTypeName(q.dtype) + ", head_dim " +
+                        HeadDimName(q.head_dim) + ", features " + FeatureNames(q.features);
+  bool any = false;
+  for (const OpEntry& e : entries_) {
+    if (e.op != q.op) continue;
+    any = true;
+    message += std::string("; ") + e.name + " supports device " + DeviceName(e.device) + ", dtype " +
+               DTypeName(e.dtype) + ", head_dim " + HeadDimName(e.head_dim) + ", features " +
+               FeatureNames(e.features) + " (missing: " + Missing(e, q) + ")";
+  }
+  if (!any) message += "; this build has no candidates for the op";
+  return Status::Unimplemented(std::move(message));
+}
+
+}  // namespace fastllm::ops

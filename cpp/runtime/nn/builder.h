@@ -1,0 +1,53 @@
+// Builder: what a block needs while it is built. It declares the block's parameters and scratch, and resolves its ops
+// once, so that the forward pass holds plain function pointers.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fastllm/status.h"
+#include "ops/table/op_table.h"
+#include "runtime/nn/param.h"
+#include "runtime/tensor/scratch.h"
+
+namespace fastllm::runtime {
+
+class Builder {
+ public:
+  // max_positions: positions that a sequence can take (rope tables are made for these).
+  Builder(const ops::OpTable& table, ops::Device device, int32_t max_positions, ParamSet* params, Scratch* scratch)
+      : table_(table), device_(device), max_positions_(max_positions), params_(params), scratch_(scratch) {}
+
+  Param* Matrix(std::string name, std::vector<int64_t> part_rows, int64_t cols) {
+    return params_->Declare(std::move(name), std::move(part_rows), cols, ParamInit::kMatrix);
+  }
+  Param* Bias(std::string name, std::vector<int64_t> part_rows) {
+    return params_->Declare(std::move(name), std::move(part_rows), 0, ParamInit::kBias);
+  }
+  Param* Norm(std::string name, int64_t size) { return params_->Declare(std::move(name), {size}, 0, ParamInit::kNorm); }
+
+  Scratch::Slot Buffer(const std::string& name, int64_t cols) { return scratch_->Reserve(name, cols); }
+
+  // Null after a refusal; status() then says what was required and what there is.
+  template <typename Fn>
+  Fn Op(ops::OpId op, int32_t head_dim = 0, uint32_t features = ops::kFeatureNone) {
+    auto fn = table_.Resolve<Fn>({op, device_, ops::DType::kF32, head_dim, features});
+    if (fn.ok()) return *fn;
+    if (status_.ok()) status_ = fn.status();
+    return nullptr;
+  }
+
+  int32_t max_positions() const { return max_positions_; }
+  const Status& status() const { return status_; }  // the first refusal
+
+ private:
+  const ops::OpTable& table_;
+  ops::Device device_;
+  int32_t max_positions_;
+  ParamSet* params_;
+  Scratch* scratch_;
+  Status status_;
+};
+
+}  // namespace fastllm::runtime

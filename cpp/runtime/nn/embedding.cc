@@ -1,0 +1,19 @@
+#include "runtime/nn/embedding.h"
+
+namespace fastllm::runtime {
+
+Embedding::Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t hidden)
+    : weight_(b.Matrix(path + ".weight", {vocab}, hidden)), fn_(b.Op<ops::EmbeddingFn>(ops::OpId::kEmbedding)) {}
+
+void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const {
+  ops::EmbeddingParams p;
+  p.out = out.data_ptr<float>();
+  p.table = weight_->value.const_data_ptr<float>();
+  p.ids = ctx.input.ids;
+  p.num_tokens = ctx.input.num_tokens;
+  p.hidden = static_cast<int32_t>(weight_->cols);
+  p.vocab = static_cast<int32_t>(weight_->rows());
+  fn_(p, ctx.op);
+}
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "ops/contract/embedding.h"
+#include "runtime/nn/builder.h"
+#include "runtime/nn/context.h"
+
+namespace fastllm::runtime {
+
+// Rows of a [vocab, hidden] table by token id. Parameter: <path>.weight.
+class Embedding {
+ public:
+  Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t hidden);
+
+  // out: [num_tokens, hidden]
+  void Forward(const ForwardContext& ctx, const at::Tensor& out) const;
+
+  Param* weight() const { return weight_; }
+
+ private:
+  Param* weight_;
+  ops::EmbeddingFn fn_;
+};
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/nn/builder.h"
+#include "runtime/nn/context.h"
+
+namespace fastllm::runtime {
+
+// y = x W^T + b. Parameters: <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output
+// sizes of the layers packed into this one; their results lie side by side in y.
+class Linear {
+ public:
+  Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias);
+
+  // A layer that shares its weight with another block (an output head tied to the embedding).
+  Linear(Builder& b, Param* weight);
+
+  // x: [rows, in], y: [rows, out], both contiguous float32.
+  void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+
+  int64_t out_features() const { return weight_->rows(); }
+
+ private:
+  Param* weight_;
+  Param* bias_ = nullptr;
+};
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,26 @@
+#include "runtime/nn/mlp.h"
+
+namespace fastllm::runtime {
+
+GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t intermediate, bool bias)
+    : gate_up_(b, path + ".gate_up", {intermediate, intermediate}, hidden, bias),
+      down_(b, path + ".down", {hidden}, intermediate, bias),
+      gate_up_slot_(b.Buffer("gate_up", 2 * int64_t{intermediate})),
+      act_slot_(b.Buffer("mlp_act", intermediate)),
+      silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)) {}
+
+void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
+  const int32_t rows = static_cast<int32_t>(x.size(0));
+  const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
+  const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
+  gate_up_.Forward(ctx, x, gate_up);
+  ops::SiluMulParams p;
+  p.out = act.data_ptr<float>();
+  p.gate_up = gate_up.const_data_ptr<float>();
+  p.num_tokens = rows;
+  p.n = static_cast<int32_t>(act.size(1));
+  silu_mul_(p, ctx.op);
+  down_.Forward(ctx, act, out);
+}
+
+}  // namespace fastllm::runtime

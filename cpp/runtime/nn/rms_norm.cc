@@ -1,0 +1,33 @@
+#include "runtime/nn/rms_norm.h"
+
+namespace fastllm::runtime {
+namespace {
+
+ops::RmsNormParams Params(const Param& weight, float eps, const at::Tensor& x, const at::Tensor& out) {
+  ops::RmsNormParams p;
+  p.out = out.data_ptr<float>();
+  p.x = x.const_data_ptr<float>();
+  p.weight = weight.value.const_data_ptr<float>();
+  p.num_tokens = static_cast<int32_t>(x.size(0));
+  p.hidden = static_cast<int32_t>(weight.rows());
+  p.eps = eps;
+  return p;
+}
+
+}  // namespace
+
+RmsNorm::RmsNorm(Builder& b, const std::string& path, int32_t hidden, float eps)
+    : weight_(b.Norm(path + ".weight", hidden)), eps_(eps), fn_(b.Op<ops::RmsNormFn>(ops::OpId::kRmsNorm)) {}
+
+void RmsNorm::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
+  fn_(Params(*weight_, eps_, x, out), ctx.op);
+}
+
+void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
+                         const at::Tensor& out) const {
+  ops::RmsNormParams p = Params(*weight_, eps_, x, out);
+  p.residual = residual.data_ptr<float>();
+  fn_(p, ctx.op);
+}
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,34 @@
+#include "runtime/tensor/scratch.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/narrow.h>
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace fastllm::runtime {
+
+Scratch::Slot Scratch::Reserve(const std::string& name, int64_t cols) {
+  FASTLLM_CHECK(cols > 0, "scratch slot " + name + " needs a width");
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].name == name && buffers_[i].cols == cols) return static_cast<Slot>(i);
+  }
+  buffers_.push_back({name, cols, {}, {}});
+  return static_cast<Slot>(buffers_.size() - 1);
+}
+
+const at::Tensor& Scratch::Rows(Slot slot, int64_t rows) {
+  Buffer& b = buffers_[slot];
+  if (b.view.defined() && b.view.size(0) == rows) return b.view;
+  if (!b.storage.defined() || b.storage.size(0) < rows) {
+    const int64_t capacity = b.storage.defined() ? std::max(rows, 2 * b.storage.size(0)) : rows;
+    b.view.reset();
+    b.storage.reset();
+    b.storage = at::empty({capacity, b.cols}, at::TensorOptions().dtype(at::kFloat));
+  }
+  b.view = b.storage.narrow(0, 0, rows);
+  return b.view;
+}
+
+}  // namespace fastllm::runtime

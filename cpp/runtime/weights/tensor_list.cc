@@ -1,0 +1,35 @@
+#include "runtime/weights/tensor_list.h"
+
+#include "runtime/weights/quoted.h"
+
+namespace fastllm::runtime {
+
+Status TensorList::Build(std::vector<TensorInfo> tensors) {
+  tensors_ = std::move(tensors);
+  index_.clear();
+  index_.reserve(tensors_.size());
+  for (const TensorInfo& tensor : tensors_) {
+    if (!index_.emplace(tensor.name, &tensor).second) {
+      return Status::DataLoss("tensor name " + Quoted(tensor.name) + " comes twice");
+    }
+  }
+  return Status::Ok();
+}
+
+std::optional<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t block_elements, int64_t block_bytes) {
+  int64_t numel = 1;
+  for (int64_t dim : shape) {
+    if (__builtin_mul_overflow(numel, dim, &numel)) return std::nullopt;
+  }
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(numel / block_elements, block_bytes, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size() && i < 16; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() > 16 ? ", ...]" : "]");
+}
+
+}  // namespace fastllm::runtime
