@@ -49,7 +49,7 @@ class SchedulerTest : public ::testing::Test {
   Scheduler& scheduler() {
     if (scheduler_ == nullptr) {
       scheduler_ = std::make_unique<Scheduler>(sched_, kv_);
-      executor_ = std::make_unique<FakeExecutor>(kv_, kFixtureVocab);
+      executor_ = std::make_unique<KvCheckingExecutor>(kv_, kFixtureVocab);
     }
     return *scheduler_;
   }
@@ -93,7 +93,7 @@ class SchedulerTest : public ::testing::Test {
   SchedConfig sched_;
   KvConfig kv_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<KvCheckingExecutor> executor_;
   std::map<RequestId, std::vector<TokenId>> outputs_;
   std::map<RequestId, SequenceUpdate> updates_;
 };
