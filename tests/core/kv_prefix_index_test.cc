@@ -44,11 +44,6 @@ TEST(BlockHash, NeitherHalfCollidesOnSmallInputs) {
   EXPECT_EQ(hi.size(), count);
 }
 
-TEST(BlockHash, SaltKeyIsTaggedAndEmptyWithoutSalt) {
-  EXPECT_EQ(CacheSaltKey(""), "");
-  EXPECT_EQ(CacheSaltKey("x"), "salt:x");
-}
-
 class PrefixIndexTest : public ::testing::Test {
  protected:
   PrefixNode Insert(PrefixNode parent, const Tokens& tokens, BlockId block, const std::string& extra = "") {
@@ -126,7 +121,6 @@ TEST_F(PrefixIndexTest, BrokenInvariantsThrow) {
   Insert(kRootNode, {1, 2}, 1);
   EXPECT_THROW(Insert(kRootNode, {3, 4}, 1), InternalError);
   EXPECT_THROW(Insert(kRootNode, {1}, 2), InternalError);
-  EXPECT_THROW(Insert(kRootNode, {1, 2}, kNullBlock), InternalError);
 }
 
 TEST(PrefixIndexGroups, EachGroupHasItsOwnBlocks) {
