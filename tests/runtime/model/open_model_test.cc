@@ -56,7 +56,7 @@ class OpenModelTest : public ::testing::Test {
 };
 
 TEST_F(OpenModelTest, DefaultsFollowTheConfig) {
-  const ModelConfig c = Config({});
+  const ModelConfig c = Config(json::object());
   EXPECT_EQ(c.num_kv_heads, 4);
   EXPECT_EQ(c.head_dim, 16);
   EXPECT_EQ(c.rope.rotary_dim, 16);
