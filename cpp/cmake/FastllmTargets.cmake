@@ -1,7 +1,7 @@
 # fastllm_library(<name> ROOMS <dir>... [LINK <target>...])
 #   A static library of every .cc directly in the given rooms (relative to the current folder).
 # fastllm_test(<name> SOURCES <file>... [LINK <target>...])
-#   A GoogleTest program registered with ctest under <name>.
+#   A GoogleTest program; each of its tests is a ctest of its own, named <name>:<suite>.<test>.
 # Both carry the project's warnings, which are errors, and the chosen sanitizer.
 
 add_library(fastllm_flags INTERFACE)
@@ -30,5 +30,7 @@ function(fastllm_test name)
   cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE ${A_LINK} GTest::gtest GTest::gtest_main fastllm_flags)
-  add_test(NAME ${name} COMMAND ${name})
+  # Found when ctest runs, not at build time: a program that cannot start fails the tests, not the build.
+  gtest_discover_tests(${name} TEST_PREFIX "${name}:" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 600)
 endfunction()

@@ -1,5 +1,5 @@
 // EngineCore: the engine thread. Inbox (add, abort) -> Schedule() -> executor -> Update() -> text -> outbox.
-// Contracts: cpp/docs/contract.md, section "engine".
+// Threads, ownership, errors and shutdown: cpp/docs/engine.md.
 #pragma once
 
 #include <chrono>

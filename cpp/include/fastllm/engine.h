@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fastllm/config.h"
+#include "fastllm/export.h"
 #include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
@@ -57,7 +58,7 @@ struct EngineStats {
 };
 
 // Thread-safe. Destroying the engine aborts what runs and joins its threads.
-class Engine {
+class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a
   // table is made from the model file if it carries one (GGUF does). Errors: what is wrong with which value.

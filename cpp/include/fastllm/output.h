@@ -6,12 +6,14 @@
 #include <variant>
 #include <vector>
 
+#include "fastllm/export.h"
+
 namespace fastllm {
 
 enum class FinishReason : uint8_t { kNone = 0, kStop, kLength, kAbort, kError };
 
 // "stop", "length", "abort", "error"; "" for kNone.
-const char* FinishReasonName(FinishReason reason);
+FASTLLM_API const char* FinishReasonName(FinishReason reason);
 
 // Why kStop: nothing (end of sequence), the matched stop token id, or the matched stop string.
 using StopReason = std::variant<std::monostate, int32_t, std::string>;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "fastllm/export.h"
+
 namespace fastllm {
 
 enum class StatusCode : int {
@@ -24,7 +26,7 @@ enum class StatusCode : int {
 };
 
 // Lower-case name of a code, for messages ("invalid_argument").
-const char* StatusCodeName(StatusCode code);
+FASTLLM_API const char* StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
@@ -45,7 +47,7 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
   // "invalid_argument: message", or "ok".
-  std::string ToString() const;
+  FASTLLM_API std::string ToString() const;
 
  private:
   StatusCode code_ = StatusCode::kOk;

@@ -1,0 +1,1 @@
+"""End-to-end benchmarks: whole models through the public API."""

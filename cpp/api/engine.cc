@@ -1,0 +1,149 @@
+// The composition root: resolves the configuration, builds runtime and core, and implements fastllm::Engine.
+#include "fastllm/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "api/device_facts.h"
+#include "api/phase_timer.h"
+#include "core/config/field_access.h"
+#include "core/config/resolve.h"
+#include "core/engine/engine_core.h"
+#include "core/request/request.h"
+#include "core/request/validate.h"
+#include "runtime/executor/local_executor.h"
+#include "runtime/models/model_config.h"
+#include "runtime/weights/gguf_tokens.h"
+
+namespace fastllm {
+namespace {
+
+// splitmix64 (Steele, Lea, Flood 2014): spreads a counter over 64 bits for requests that bring no seed.
+uint64_t Mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineInfo info, RequestLimits limits, uint64_t seed, std::unique_ptr<EngineCore> core)
+      : info_(std::move(info)), limits_(limits), seed_(seed), core_(std::move(core)) {}
+  ~EngineImpl() override { core_->Shutdown(); }
+
+  Result<uint64_t> Submit(GenerationRequest r) override {
+    FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
+    auto request = std::make_shared<Request>();
+    request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    request->prompt = std::move(r.prompt_token_ids);
+    request->seed = r.sampling.seed ? static_cast<uint64_t>(*r.sampling.seed) : Mix(seed_ ^ Mix(request->id));
+    request->sampling = std::move(r.sampling);
+    request->max_tokens = max_tokens;
+    request->eos_token_ids = info_.eos_token_ids;
+    request->cache_salt = std::move(r.cache_salt);
+    const uint64_t id = request->id;
+    FASTLLM_RETURN_IF_ERROR(core_->Add(std::move(request)));
+    return id;
+  }
+
+  void Abort(uint64_t request_id) override { core_->Abort(request_id); }
+  std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout) override { return core_->Drain(timeout); }
+  int event_fd() const override { return core_->event_fd(); }
+  const EngineInfo& info() const override { return info_; }
+  EngineStats stats() const override { return core_->stats(); }
+  Status health() const override { return core_->health(); }
+  void Shutdown() override { core_->Shutdown(); }
+
+ private:
+  const EngineInfo info_;
+  const RequestLimits limits_;
+  const uint64_t seed_;
+  std::atomic<uint64_t> next_id_{1};
+  std::unique_ptr<EngineCore> core_;
+};
+
+// Bytes that the weights take in memory as float32.
+int64_t WeightBytes(const runtime::ModelSource& source) {
+  if (source.tensors == nullptr) return 0;
+  int64_t bytes = 0;
+  for (const auto& tensor : source.tensors->tensors()) bytes += tensor.numel() * 4;
+  return bytes;
+}
+
+// The caller's table, or the one that the model file carries; null when there is neither.
+Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given, const runtime::ModelSource& source) {
+  std::shared_ptr<const TokenTable> none;
+  if (given) {
+    if (given->special.size() != given->bytes.size()) {
+      return Status::InvalidArgument("token table: " + std::to_string(given->special.size()) + " special flags for " +
+                                     std::to_string(given->bytes.size()) + " tokens");
+    }
+    return std::shared_ptr<const TokenTable>(std::make_shared<TokenTable>(*std::move(given)));
+  }
+  if (source.gguf == nullptr) return none;
+  auto table = runtime::TokenTableFromGguf(source.gguf->metadata());
+  if (table.ok()) return std::shared_ptr<const TokenTable>(std::make_shared<TokenTable>(std::move(table).value()));
+  if (table.status().code() == StatusCode::kNotFound) return none;
+  return table.status();
+}
+
+EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& resolved) {
+  EngineInfo info;
+  info.architecture = model.architecture;
+  info.vocab_size = model.vocab_size;
+  info.max_model_len = resolved.sched.max_model_len;
+  info.num_kv_blocks = resolved.kv.num_blocks;
+  info.block_size = resolved.kv.block_size;
+  info.eos_token_ids = model.eos_token_ids;
+  info.resolved = resolved.values;
+  return info;
+}
+
+DeviceFacts CpuFacts(int64_t weight_bytes) {
+  DeviceFacts device;
+  device.available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
+  device.usable_cores = api::UsableCores();
+  return device;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens) {
+  FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
+  api::PhaseTimer timer;
+  FASTLLM_ASSIGN_OR_RETURN(auto source, runtime::OpenModel(config.model.model, config.model.load_format));
+  timer.Lap("open_model");
+  FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
+  timer.Lap("token_table");
+
+  ModelFacts facts;
+  facts.max_position_embeddings = source.config.max_position_embeddings;
+  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
+  FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
+  EngineInfo info = MakeInfo(source.config, resolved);
+
+  RequestLimits limits;
+  limits.vocab_size = info.vocab_size;
+  limits.max_model_len = info.max_model_len;
+  limits.kv_capacity_tokens = static_cast<int32_t>(
+      std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
+  limits.has_tokens = table != nullptr;
+
+  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
+  FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
+  timer.Skip();
+  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table));
+  timer.Lap("engine_thread");
+  info.startup_seconds = timer.Finish();
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(
+      std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(core)));
+}
+
+}  // namespace fastllm

@@ -1,0 +1,24 @@
+// What each file of the binding adds to the module. All run once, in module init, with the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace fastllm::bindings {
+
+// SamplingParams, EngineConfig, FieldDescription.
+void BindConfig(pybind11::module_& m);
+// RequestDelta.
+void BindOutput(pybind11::module_& m);
+// Engine, EngineInfo, EngineStats, ResolvedValue, TokenTable.
+void BindEngine(pybind11::module_& m);
+// gguf_metadata().
+void BindGguf(pybind11::module_& m);
+
+// Parts of the core for pytest; in the submodule _core_testing.
+void BindTestingStep(pybind11::module_& m);       // StepPlan, StepResult, their parts, the codec
+void BindTestingScheduler(pybind11::module_& m);  // Scheduler, SchedConfig, KvConfig, Request
+void BindTestingKv(pybind11::module_& m);         // BlockPool, PrefixIndex
+void BindTestingText(pybind11::module_& m);       // Detokenizer, StopMatcher, TextStream
+void BindTestingModel(pybind11::module_& m);      // LogitProbe
+
+}  // namespace fastllm::bindings

@@ -1,0 +1,174 @@
+// Engine. The GIL is released in every call that can wait, in construction and in destruction.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "core/request/validate.h"
+#include "fastllm/engine.h"
+
+namespace py = pybind11;
+
+namespace fastllm::bindings {
+namespace {
+
+// The engine joins its threads when it goes; they must not wait for us meanwhile.
+struct DeleteWithoutGil {
+  void operator()(Engine* engine) const {
+    py::gil_scoped_release release;
+    delete engine;
+  }
+};
+using EngineHolder = std::unique_ptr<Engine, DeleteWithoutGil>;
+
+EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens) {
+  std::optional<TokenTable> table;
+  if (tokens != nullptr) table = *tokens;
+  py::gil_scoped_release release;
+  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table))).release());
+}
+
+// The ids of any sequence of integers; errors name the place and the value, never dump the list.
+std::vector<int32_t> TokenIds(py::handle object) {
+  if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr()) || !PySequence_Check(object.ptr())) {
+    throw py::type_error("prompt_token_ids must be a list of int, got " + std::string(Py_TYPE(object.ptr())->tp_name));
+  }
+  auto items =
+      py::reinterpret_steal<py::object>(PySequence_Fast(object.ptr(), "prompt_token_ids must be a list of int"));
+  if (!items) throw py::error_already_set();
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(items.ptr());
+  std::vector<int32_t> ids(static_cast<size_t>(size));
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    py::handle item(PySequence_Fast_GET_ITEM(items.ptr(), i));
+    const auto where = [i] { return "prompt_token_ids[" + std::to_string(i) + "]"; };
+    if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
+      throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
+    }
+    auto index = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+    if (!index) throw py::error_already_set();
+    int overflow = 0;
+    const long value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
+    if (overflow != 0 || value < INT32_MIN || value > INT32_MAX) {
+      throw StatusError(Status::InvalidArgument(where() + " = " + py::repr(index).cast<std::string>() +
+                                                " is no token id: it does not fit in 32 bits"));
+    }
+    ids[static_cast<size_t>(i)] = static_cast<int32_t>(value);
+  }
+  return ids;
+}
+
+uint64_t SubmitRequest(Engine& engine, const GenerationRequest& request) {
+  py::gil_scoped_release release;
+  return ValueOrThrow(engine.Submit(request));
+}
+
+// The checks of Submit() that need no engine state, so that a batch can be refused before any of it runs. Whether
+// text can be made is left to Submit().
+void ValidateForEngine(const Engine& engine, const GenerationRequest& request) {
+  const EngineInfo& info = engine.info();
+  RequestLimits limits;
+  limits.vocab_size = info.vocab_size;
+  limits.max_model_len = info.max_model_len;
+  const int64_t capacity = (static_cast<int64_t>(info.num_kv_blocks) - 1) * info.block_size;
+  limits.kv_capacity_tokens = static_cast<int32_t>(std::min<int64_t>(capacity, INT32_MAX));
+  limits.has_tokens = true;
+  ThrowIfError(ValidateRequest(request.prompt_token_ids, request.sampling, limits).status());
+}
+
+std::vector<RequestDelta> DrainDeltas(Engine& engine, int64_t timeout_ms) {
+  if (timeout_ms < 0)
+    throw StatusError(Status::InvalidArgument("timeout_ms must be at least 0, got " + std::to_string(timeout_ms)));
+  py::gil_scoped_release release;
+  return engine.Drain(std::chrono::milliseconds(timeout_ms));
+}
+
+void BindInfo(py::module_& m) {
+  py::class_<ResolvedValue>(m, "ResolvedValue", "One derived value of the configuration, and why.")
+      .def_readonly("name", &ResolvedValue::name)
+      .def_readonly("value", &ResolvedValue::value)
+      .def_readonly("reason", &ResolvedValue::reason)
+      .def("__repr__", [](const ResolvedValue& v) { return v.name + " = " + v.value + " (" + v.reason + ")"; });
+  py::class_<EngineInfo>(m, "EngineInfo", "Facts of a loaded engine.")
+      .def_readonly("architecture", &EngineInfo::architecture)
+      .def_readonly("vocab_size", &EngineInfo::vocab_size)
+      .def_readonly("max_model_len", &EngineInfo::max_model_len)
+      .def_readonly("num_kv_blocks", &EngineInfo::num_kv_blocks)
+      .def_readonly("block_size", &EngineInfo::block_size)
+      .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
+      .def_readonly("resolved", &EngineInfo::resolved)
+      .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
+  py::class_<EngineStats>(m, "EngineStats", "A snapshot of the engine, written once per step.")
+      .def_readonly("steps", &EngineStats::steps)
+      .def_readonly("running", &EngineStats::running)
+      .def_readonly("waiting", &EngineStats::waiting)
+      .def_readonly("used_blocks", &EngineStats::used_blocks)
+      .def_readonly("preemptions", &EngineStats::preemptions)
+      .def_readonly("prefix_query_tokens", &EngineStats::prefix_query_tokens)
+      .def_readonly("prefix_hit_tokens", &EngineStats::prefix_hit_tokens)
+      .def_readonly("scheduled_tokens", &EngineStats::scheduled_tokens)
+      .def_readonly("finished_requests", &EngineStats::finished_requests);
+}
+
+void BindRequest(py::module_& m) {
+  py::class_<GenerationRequest>(m, "GenerationRequest", "One prompt to continue, and how.")
+      .def(py::init([](py::handle ids, const SamplingParams& sampling, std::string salt) {
+             return GenerationRequest{TokenIds(ids), sampling, std::move(salt)};
+           }),
+           py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("cache_salt") = "")
+      .def_readonly("prompt_token_ids", &GenerationRequest::prompt_token_ids)
+      .def_readonly("sampling_params", &GenerationRequest::sampling)
+      .def_readonly("cache_salt", &GenerationRequest::cache_salt);
+}
+
+void BindTokenTable(py::module_& m) {
+  py::class_<TokenTable>(m, "TokenTable", "The bytes that each token id stands for.")
+      .def(py::init([](const py::list& pieces, const std::vector<bool>& special, bool strip_leading_space) {
+             TokenTable table;
+             table.bytes.reserve(pieces.size());
+             for (py::handle piece : pieces) table.bytes.push_back(piece.cast<py::bytes>());
+             table.special.assign(special.begin(), special.end());
+             table.strip_leading_space = strip_leading_space;
+             return table;
+           }),
+           py::arg("bytes"), py::arg("special"), py::arg("strip_leading_space") = false)
+      .def("__len__", [](const TokenTable& t) { return t.bytes.size(); })
+      .def(
+          "bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
+      .def(
+          "is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
+      .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
+}
+
+}  // namespace
+
+void BindEngine(py::module_& m) {
+  BindInfo(m);
+  BindTokenTable(m);
+  BindRequest(m);
+  const auto no_gil = py::call_guard<py::gil_scoped_release>();
+  py::class_<Engine, EngineHolder>(m, "Engine", "The engine: one model, its scheduler and its threads. Thread-safe.")
+      .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
+                  "Loads the model and starts the engine thread.")
+      .def("validate", &ValidateForEngine, py::arg("request"), "Raises what submit() would find wrong with the values.")
+      .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
+      .def("abort", &Engine::Abort, py::arg("request_id"), no_gil, "Ends a request; its last delta says 'abort'.")
+      .def("drain", &DrainDeltas, py::arg("timeout_ms") = 0, "All pending deltas, waiting for the first.")
+      .def_property_readonly("event_fd", &Engine::event_fd, "Readable while deltas are pending; drain() resets it.")
+      .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
+      .def("stats", &Engine::stats, no_gil)
+      .def(
+          "check_health", [](const Engine& e) { ThrowIfError(e.health()); }, no_gil,
+          "Raises what is wrong when the engine does not serve.")
+      .def("shutdown", &Engine::Shutdown, no_gil, "Aborts everything, delivers the last deltas, joins the threads.");
+}
+
+}  // namespace fastllm::bindings

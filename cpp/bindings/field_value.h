@@ -1,0 +1,18 @@
+// Python objects <-> FieldValue, the currency of the field lists.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string_view>
+
+#include "core/config/field_access.h"
+
+namespace fastllm::bindings {
+
+// None, bool, int, float, str, and lists or tuples of int or of str; numbers of other libraries through __index__ and
+// __float__. Throws StatusError (kInvalidArgument) that names the field for anything else.
+FieldValue FromPython(std::string_view field, pybind11::handle object);
+
+pybind11::object ToPython(const FieldValue& value);
+
+}  // namespace fastllm::bindings

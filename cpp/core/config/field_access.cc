@@ -1,0 +1,300 @@
+#include "core/config/field_access.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "core/config/number_text.h"
+#include "fastllm/config.h"
+#include "fastllm/sampling_params.h"
+
+namespace fastllm {
+namespace {
+
+template <typename T>
+struct Unwrapped {
+  using type = T;
+  static constexpr bool kOptional = false;
+};
+template <typename T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+  static constexpr bool kOptional = true;
+};
+
+template <typename T>
+constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+template <typename T>
+constexpr std::string_view TypeName() {
+  if constexpr (std::is_same_v<T, bool>) return "bool";
+  if constexpr (std::is_same_v<T, int32_t>) return "int32";
+  if constexpr (std::is_same_v<T, int64_t>) return "int64";
+  if constexpr (std::is_same_v<T, float>) return "float";
+  if constexpr (std::is_same_v<T, std::string>) return "string";
+  if constexpr (std::is_same_v<T, std::vector<int32_t>>) return "list[int32]";
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list[string]";
+}
+
+std::vector<std::string> SplitChoices(std::string_view choices) {
+  std::vector<std::string> out;
+  while (!choices.empty()) {
+    const size_t bar = std::min(choices.find('|'), choices.size());
+    out.emplace_back(choices.substr(0, bar));
+    choices.remove_prefix(std::min(bar + 1, choices.size()));
+  }
+  return out;
+}
+
+Status Refuse(const std::string& name, const std::string& must_be, const std::string& got) {
+  return Status::InvalidArgument(name + " must be " + must_be + ", got " + got);
+}
+
+template <typename T>
+Status CheckFloat(const std::string& name, const FieldCheck& check, T v) {
+  // Bounds are compared in the type of the value, so that a bound of 0.9 admits 0.9f.
+  const T lo = static_cast<T>(check.lo), hi = static_cast<T>(check.hi);
+  const bool ok = std::isfinite(v) && (check.lo_open ? v > lo : v >= lo) && v <= hi;
+  if (ok) return Status::Ok();
+  const std::string rule = BoundsText(check.lo, check.hi, check.lo_open);
+  const bool one_sided = std::isinf(check.lo) != std::isinf(check.hi);
+  return Refuse(name, !std::isfinite(v) && one_sided ? "finite and " + rule : rule, NumberText(v));
+}
+
+// The limits of an integer field: its check within its type.
+template <typename T>
+Status CheckInteger(const std::string& name, const FieldCheck& check, int64_t v) {
+  constexpr int64_t kMin = std::numeric_limits<T>::min(), kMax = std::numeric_limits<T>::max();
+  const bool in_type = v >= kMin && v <= kMax;
+  const bool in_bounds = (check.lo_open ? double(v) > check.lo : double(v) >= check.lo) && double(v) <= check.hi;
+  if (in_type && in_bounds) return Status::Ok();
+  if (in_type) return Refuse(name, BoundsText(check.lo, check.hi, check.lo_open), NumberText(v));
+  const int64_t lo = std::isfinite(check.lo) ? static_cast<int64_t>(check.lo) + check.lo_open : kMin;
+  const int64_t hi = std::isfinite(check.hi) ? static_cast<int64_t>(check.hi) : kMax;
+  return Refuse(name, "in [" + NumberText(lo) + ", " + NumberText(hi) + "]", NumberText(v));
+}
+
+Status CheckString(const std::string& name, const FieldCheck& check, const std::string& v) {
+  const std::vector<std::string> choices = SplitChoices(check.choices);
+  if (choices.empty()) return Status::Ok();
+  std::string list;
+  for (const std::string& choice : choices) {
+    if (choice == v) return Status::Ok();
+    if (!list.empty()) list += ", ";
+    list += FormatFieldValue(choice);
+  }
+  return Refuse(name, "one of " + list, FormatFieldValue(v));
+}
+
+template <typename T>
+Status CheckValue(const std::string& name, const FieldCheck& check, const T& v) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return Status::Ok();
+  } else if constexpr (kIsInteger<T>) {
+    return CheckInteger<T>(name, check, v);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return CheckFloat(name, check, v);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return CheckString(name, check, v);
+  } else if constexpr (Unwrapped<T>::kOptional) {
+    return v ? CheckValue(name, check, *v) : Status::Ok();
+  } else {
+    for (size_t i = 0; i < v.size(); ++i) {
+      FASTLLM_RETURN_IF_ERROR(CheckValue(name + "[" + std::to_string(i) + "]", check, v[i]));
+    }
+    return Status::Ok();
+  }
+}
+
+// Convert(): FieldValue -> T for a value that is not null.
+Status Convert(const FieldInfo& info, const FieldValue& value, bool* out) {
+  const bool* v = std::get_if<bool>(&value);
+  if (v == nullptr) return Refuse(std::string(info.name), "true or false", FormatFieldValue(value));
+  *out = *v;
+  return Status::Ok();
+}
+
+template <typename T>
+  requires kIsInteger<T>
+Status Convert(const FieldInfo& info, const FieldValue& value, T* out) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: below it every whole double is one integer
+  int64_t v = 0;
+  if (const int64_t* i = std::get_if<int64_t>(&value)) {
+    v = *i;
+  } else if (const double* d = std::get_if<double>(&value); d && *d == std::floor(*d) && std::abs(*d) < kExact) {
+    v = static_cast<int64_t>(*d);
+  } else {
+    return Refuse(std::string(info.name), "an integer", FormatFieldValue(value));
+  }
+  FASTLLM_RETURN_IF_ERROR(CheckInteger<T>(std::string(info.name), info.check, v));
+  *out = static_cast<T>(v);
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, float* out) {
+  double v = 0;
+  if (const double* d = std::get_if<double>(&value)) {
+    v = *d;
+  } else if (const int64_t* i = std::get_if<int64_t>(&value)) {
+    v = static_cast<double>(*i);
+  } else {
+    return Refuse(std::string(info.name), "a number", FormatFieldValue(value));
+  }
+  FASTLLM_RETURN_IF_ERROR(CheckFloat(std::string(info.name), info.check, v));
+  // Rounding to float may leave the bounds (1e-50 becomes 0), so Assign() checks the result too.
+  if (std::abs(v) > std::numeric_limits<float>::max()) {
+    return Refuse(std::string(info.name), "within the range of a 32-bit float", NumberText(v));
+  }
+  *out = static_cast<float>(v);
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, std::string* out) {
+  const std::string* v = std::get_if<std::string>(&value);
+  if (v == nullptr) return Refuse(std::string(info.name), "a string", FormatFieldValue(value));
+  *out = *v;
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<int32_t>* out) {
+  out->clear();
+  if (const auto* strings = std::get_if<std::vector<std::string>>(&value); strings && strings->empty()) {
+    return Status::Ok();
+  }
+  const auto* list = std::get_if<std::vector<int64_t>>(&value);
+  if (list == nullptr) return Refuse(std::string(info.name), "a list of integers", FormatFieldValue(value));
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string name = std::string(info.name) + "[" + std::to_string(i) + "]";
+    FASTLLM_RETURN_IF_ERROR(CheckInteger<int32_t>(name, info.check, (*list)[i]));
+    out->push_back(static_cast<int32_t>((*list)[i]));
+  }
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<std::string>* out) {
+  const auto* ints = std::get_if<std::vector<int64_t>>(&value);
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+    *out = *list;
+  } else if (const auto* one = std::get_if<std::string>(&value)) {
+    *out = {*one};
+  } else if (ints && ints->empty()) {
+    out->clear();
+  } else {
+    return Refuse(std::string(info.name), "a string or a list of strings", FormatFieldValue(value));
+  }
+  return Status::Ok();
+}
+
+// Convert(), null and the check of the result. `fallback` is the field's default.
+template <typename T>
+Status Assign(const FieldInfo& info, const FieldValue& value, const T& fallback, T* field) {
+  using Plain = typename Unwrapped<T>::type;
+  if (std::holds_alternative<std::monostate>(value)) {
+    *field = Unwrapped<T>::kOptional ? T() : fallback;
+    return Status::Ok();
+  }
+  Plain converted{};
+  FASTLLM_RETURN_IF_ERROR(Convert(info, value, &converted));
+  FASTLLM_RETURN_IF_ERROR(CheckValue(std::string(info.name), info.check, converted));
+  *field = std::move(converted);
+  return Status::Ok();
+}
+
+template <typename T>
+FieldValue ToFieldValue(const T& v) {
+  if constexpr (Unwrapped<T>::kOptional) {
+    return v ? ToFieldValue(*v) : FieldValue();
+  } else if constexpr (kIsInteger<T>) {
+    return static_cast<int64_t>(v);
+  } else if constexpr (std::is_same_v<T, float>) {
+    double shortest = v;
+    const std::string text = NumberText(v);
+    if (std::isfinite(v)) std::from_chars(text.data(), text.data() + text.size(), shortest);
+    return shortest;
+  } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    return std::vector<int64_t>(v.begin(), v.end());
+  } else {
+    return v;
+  }
+}
+
+template <typename S>
+Status UnknownField(std::string_view name) {
+  std::vector<std::string> known;
+  S defaults;
+  VisitFields(defaults, [&](const FieldInfo& info, auto&) { known.emplace_back(info.name); });
+  return UnknownOption(name, known);
+}
+
+}  // namespace
+
+template <typename S>
+Status SetField(S& s, std::string_view name, const FieldValue& value) {
+  std::optional<Status> status;
+  VisitFields(s, [&](const FieldInfo& info, auto& field) {
+    using T = std::remove_reference_t<decltype(field)>;
+    if (info.name != name) return;
+    T fallback{};
+    S defaults;
+    VisitFields(defaults, [&](const FieldInfo& other, auto& d) {
+      if constexpr (std::is_same_v<T, std::remove_reference_t<decltype(d)>>) {
+        if (other.name == name) fallback = std::move(d);
+      }
+    });
+    status = Assign(info, value, fallback, &field);
+  });
+  return status ? *status : UnknownField<S>(name);
+}
+
+template <typename S>
+Result<FieldValue> GetField(const S& s, std::string_view name) {
+  std::optional<FieldValue> value;
+  VisitFields(s, [&](const FieldInfo& info, const auto& field) {
+    if (info.name == name) value = ToFieldValue(field);
+  });
+  if (!value) return UnknownField<S>(name);
+  return *std::move(value);
+}
+
+template <typename S>
+std::vector<FieldDescription> ListFields() {
+  std::vector<FieldDescription> out;
+  S defaults;
+  VisitFields(defaults, [&](const FieldInfo& info, auto& field) {
+    using T = std::remove_reference_t<decltype(field)>;
+    FieldDescription d;
+    d.name = info.name;
+    d.type = TypeName<typename Unwrapped<T>::type>();
+    d.optional = Unwrapped<T>::kOptional;
+    d.default_value = ToFieldValue(field);
+    d.help = info.help;
+    d.room = info.room;
+    d.choices = SplitChoices(info.check.choices);
+    d.lo = info.check.lo;
+    d.hi = info.check.hi;
+    d.lo_open = info.check.lo_open;
+    out.push_back(std::move(d));
+  });
+  return out;
+}
+
+template <typename S>
+Status ValidateFields(const S& s) {
+  Status first;
+  VisitFields(s, [&](const FieldInfo& info, const auto& field) {
+    if (first.ok()) first = CheckValue(std::string(info.name), info.check, field);
+  });
+  return first;
+}
+
+#define FASTLLM_INSTANTIATE(S)                                                   \
+  template Status SetField<S>(S&, std::string_view, const FieldValue&);          \
+  template Result<FieldValue> GetField<S>(const S&, std::string_view);           \
+  template std::vector<FieldDescription> ListFields<S>();                        \
+  template Status ValidateFields<S>(const S&);
+FASTLLM_INSTANTIATE(EngineConfig)
+FASTLLM_INSTANTIATE(SamplingParams)
+#undef FASTLLM_INSTANTIATE
+
+}  // namespace fastllm

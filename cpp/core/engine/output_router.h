@@ -1,0 +1,58 @@
+// OutputRouter: turns what a step did to sequences into deltas of requests. Keeps the text state of every live request.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/request/request.h"
+#include "core/sched/scheduler.h"
+#include "core/text/text_stream.h"
+#include "fastllm/output.h"
+#include "fastllm/token_table.h"
+
+namespace fastllm {
+
+// A request is live from Add() until the delta with its finish_reason, of which it gets exactly one. Engine thread only.
+class OutputRouter {
+ public:
+  // `tokens` null: no text.
+  explicit OutputRouter(std::shared_ptr<const TokenTable> tokens);
+
+  // False, and nothing is changed, when the id is live already.
+  bool Add(const std::shared_ptr<const Request>& request);
+  bool IsLive(RequestId id) const { return live_.contains(id); }
+
+  // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
+  // caller then ends the sequence. Updates of requests that are not live are ignored.
+  bool Route(SequenceUpdate update);
+
+  // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
+  bool End(RequestId id, FinishReason reason, const std::string& error = {});
+  // Ends all live requests, oldest id first; returns their ids.
+  std::vector<RequestId> EndAll(FinishReason reason, const std::string& error = {});
+
+  // The deltas since the last call, in the order in which they arose.
+  std::vector<RequestDelta> TakeDeltas();
+
+  size_t num_live() const { return live_.size(); }
+  int64_t num_finished() const { return num_finished_; }
+
+ private:
+  struct Live {
+    std::shared_ptr<const Request> request;
+    std::optional<TextStream> text;  // absent: no text was asked for or can be made
+    int32_t num_cached_tokens = 0;
+  };
+  RequestDelta MakeDelta(const Live& live) const;
+
+  std::shared_ptr<const TokenTable> tokens_;
+  std::unordered_map<RequestId, Live> live_;
+  std::vector<RequestDelta> deltas_;
+  int64_t num_finished_ = 0;
+};
+
+}  // namespace fastllm

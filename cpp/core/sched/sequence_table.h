@@ -1,0 +1,63 @@
+// SequenceTable: the scheduler's sequences in a dense slot array, with intrusive lists over the slots, so that every
+// queue operation is O(1) and a step touches only what it schedules. One thread.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/request/sequence.h"
+
+namespace fastllm {
+
+using SeqSlot = int32_t;  // also the slot in KvManager
+inline constexpr SeqSlot kNoSlot = -1;
+
+struct SequenceRecord {
+  Sequence seq;
+  RequestId id = 0;        // seq.request->id, without the way there
+  SeqSlot prev = kNoSlot;  // in the list that holds it
+  SeqSlot next = kNoSlot;
+  int32_t num_in_flight = 0;  // scheduled rows whose sampled token has not come back
+  bool known_to_executor = false;
+};
+
+class SequenceTable {
+ public:
+  // The slot of the new sequence; slots of erased ones are used again. References to records end here.
+  SeqSlot Insert(Sequence sequence);
+  void Erase(SeqSlot slot);
+  SeqSlot Find(RequestId id) const;  // kNoSlot when unknown
+
+  SequenceRecord& operator[](SeqSlot slot) { return records_[slot]; }
+  const SequenceRecord& operator[](SeqSlot slot) const { return records_[slot]; }
+
+ private:
+  std::vector<SequenceRecord> records_;
+  std::vector<SeqSlot> unused_;
+  std::unordered_map<RequestId, SeqSlot> slot_of_;
+};
+
+// A list of slots in order, linked through their records. A slot is in one list at most.
+class SlotList {
+ public:
+  explicit SlotList(SequenceTable* table) : table_(table) {}
+
+  void PushBack(SeqSlot slot);
+  void PushFront(SeqSlot slot);
+  void Remove(SeqSlot slot);
+
+  SeqSlot front() const { return front_; }
+  SeqSlot back() const { return back_; }
+  int32_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  SequenceTable* table_;
+  SeqSlot front_ = kNoSlot;
+  SeqSlot back_ = kNoSlot;
+  int32_t size_ = 0;
+};
+
+}  // namespace fastllm

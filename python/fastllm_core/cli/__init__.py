@@ -1,0 +1,69 @@
+"""The command fastllm. Nothing that is slow to import is imported before a command needs it."""
+
+import importlib
+import os
+import sys
+
+# Command -> (module, one line of help).
+COMMANDS = {
+    "generate": ("fastllm_core.cli.generate", "continue a prompt and stream the text"),
+    "chat": ("fastllm_core.cli.chat", "talk with a model"),
+}
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns the exit status: 0, 1 on an error, 2 on bad flags, 130 on Ctrl-C."""
+    from fastllm_core.errors import FastLLMError
+
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        status = _dispatch(args)
+        sys.stdout.flush()
+        return status
+    except FastLLMError as e:
+        print(f"fastllm: error: {e}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader is gone; without this the interpreter complains once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _dispatch(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_help(), file=sys.stdout if args else sys.stderr)
+        return 0 if args else EXIT_USAGE
+    if args[0] in ("-V", "--version"):
+        import fastllm_core
+
+        print(f"fastllm {fastllm_core.__version__}")
+        return 0
+    if args[0] not in COMMANDS:
+        return _unknown_command(args[0])
+    return importlib.import_module(COMMANDS[args[0]][0]).run(args[1:])
+
+
+def _unknown_command(word: str) -> int:
+    import difflib
+
+    near = difflib.get_close_matches(word, [*COMMANDS, "--help", "--version"], n=1)
+    kind = "option" if word.startswith("-") else "command"
+    hint = f"did you mean '{near[0]}'?" if near else "commands: " + ", ".join(COMMANDS)
+    print(f"fastllm: error: unknown {kind} '{word}'; {hint}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _help() -> str:
+    lines = ["usage: fastllm COMMAND [options]", "", "commands:"]
+    lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    lines += ["", "options:", "  --version  show the version", "  --help     show this help"]
+    lines += ["", "fastllm COMMAND --help lists the options of a command."]
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""fastllm chat: a conversation in the terminal."""
+
+import asyncio
+import contextlib
+import sys
+
+from fastllm_core.async_llm import AsyncLLM
+from fastllm_core.cli import flags
+from fastllm_core.cli.stream import Answer, print_answer
+from fastllm_core.errors import ChatTemplateError, EngineDeadError, FastLLMError
+
+_DEFAULTS = {"max_tokens": None}
+_HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
+
+
+def run(argv: list[str]) -> int:
+    flags.prepare_stdout()
+    parser = flags.FlagParser("chat", "Talks with a model. " + _HELP)
+    parser.add_argument("--system", help="System message.")
+    parser.add_argument("--stats", action="store_true", help="Print token counts and speed after each answer.")
+    flags.add_model_flags(parser)
+    flags.add_sampling_flags(parser, _DEFAULTS)
+    args = parser.parse(argv)
+    options = flags.engine_options(parser, args)
+    params = flags.sampling_params(parser, args, _DEFAULTS)
+    llm = AsyncLLM(**options)
+    try:
+        if llm.get_tokenizer().chat_template is None:
+            raise ChatTemplateError(f"{args.model} has no chat template; use fastllm generate")
+        _Conversation(llm, params, args.system, args.stats).loop()
+    finally:
+        llm.shutdown()
+    return 0
+
+
+class _Conversation:
+    def __init__(self, llm: AsyncLLM, params, system: str | None, stats: bool):
+        self._llm = llm
+        self._params = params
+        self._start = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._start)
+        self._stats = stats
+        self._terminal = sys.stdin.isatty()
+
+    def loop(self) -> None:
+        if self._terminal:
+            _enable_line_editing()
+            print(_HELP)
+        while (line := self._read()) is not None:
+            word = line.strip()
+            if word == "/exit":
+                return
+            if word == "/reset":
+                self._messages = list(self._start)
+            elif word.startswith("/"):
+                print(f"unknown command {word}. {_HELP}", file=sys.stderr)
+            elif word:
+                self._turn(line)
+
+    def _read(self) -> str | None:
+        """The next line; None at the end."""
+        while True:
+            try:
+                return input("> " if self._terminal else "")
+            except EOFError:
+                if self._terminal:
+                    print()
+                return None
+            except KeyboardInterrupt:
+                if not self._terminal:
+                    raise
+                print("\n" + _HELP)
+
+    def _turn(self, line: str) -> None:
+        """One question and its answer. A question that cannot be asked leaves the conversation as it was."""
+        messages = [*self._messages, {"role": "user", "content": line}]
+        answer = Answer()
+        try:
+            ids = self._llm.get_tokenizer().apply_chat_template(messages, tokenize=True)
+            asyncio.run(print_answer(self._llm, {"prompt_token_ids": ids}, self._params, answer))
+        except KeyboardInterrupt:
+            answer.finish_reason = "abort"
+            print(" [stopped]", end="")
+        except EngineDeadError:
+            raise
+        except FastLLMError as e:
+            print(f"error: {e} (/reset starts anew)", file=sys.stderr)
+            return
+        print(flush=True)
+        if self._stats:
+            print(answer.speed(), file=sys.stderr)
+        self._messages = [*messages, {"role": "assistant", "content": answer.text}]
+
+
+def _enable_line_editing() -> None:
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  input() uses it once it is imported

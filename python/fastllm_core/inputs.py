@@ -1,0 +1,76 @@
+"""Prompts as users give them -> requests for the engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastllm_core._C import GenerationRequest, SamplingParams
+from fastllm_core.errors import FastLLMError, InvalidArgumentError
+
+_PROMPT_KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
+
+
+@dataclass
+class Prompt:
+    """One prompt: its text when it was given as text, and its ids."""
+
+    text: str | None
+    request: GenerationRequest
+
+
+def is_single(prompts) -> bool:
+    """True for one prompt; False for a list of prompts. A list of int is one prompt of token ids."""
+    if isinstance(prompts, (str, dict)):
+        return True
+    if not isinstance(prompts, Sequence):
+        raise TypeError(f"prompts must be a str, a dict or a list of them, got {type(prompts).__name__}")
+    return len(prompts) > 0 and hasattr(prompts[0], "__index__")
+
+
+def make_prompt(prompt, params: SamplingParams, tokenizer) -> Prompt:
+    """A str, a list of token ids, {"prompt": str} or {"prompt_token_ids": ids}; a dict may also hold cache_salt."""
+    text, ids, salt = None, None, ""
+    if isinstance(prompt, dict):
+        unknown = sorted(str(k) for k in set(prompt) - _PROMPT_KEYS)
+        if unknown:
+            known = ", ".join(sorted(_PROMPT_KEYS))
+            raise InvalidArgumentError(f"unknown key {unknown[0]!r} in prompt; known: {known}")
+        text, ids, salt = prompt.get("prompt"), prompt.get("prompt_token_ids"), prompt.get("cache_salt") or ""
+        if text is None and ids is None:
+            raise InvalidArgumentError("a prompt dict needs the key 'prompt' or 'prompt_token_ids'")
+    elif isinstance(prompt, str):
+        text = prompt
+    else:
+        ids = prompt
+    if not isinstance(salt, str):
+        raise TypeError(f"cache_salt must be str, got {type(salt).__name__}")
+    if ids is None:
+        if tokenizer is None:
+            raise InvalidArgumentError("a text prompt needs a tokenizer, but skip_tokenizer_init was given")
+        ids = tokenizer.encode(text)
+    return Prompt(text, GenerationRequest(ids, params, salt))
+
+
+def make_prompts(prompts: Sequence, params, tokenizer, validate) -> list[Prompt]:
+    """All prompts of a batch, checked; an error names the index of the prompt that is wrong."""
+    if isinstance(params, SamplingParams):
+        params = [params] * len(prompts)
+    elif not isinstance(params, Sequence):
+        raise TypeError(f"sampling_params must be SamplingParams or a list of them, got {type(params).__name__}")
+    if len(params) != len(prompts):
+        raise InvalidArgumentError(f"{len(params)} sampling_params for {len(prompts)} prompts")
+    out = []
+    for n, (prompt, p) in enumerate(zip(prompts, params, strict=True)):
+        try:
+            if not isinstance(p, SamplingParams):
+                raise TypeError(f"sampling_params must be SamplingParams, got {type(p).__name__}")
+            made = make_prompt(prompt, p, tokenizer)
+            validate(made.request)
+        except (FastLLMError, TypeError) as e:
+            raise at_index(e, n) from e
+        out.append(made)
+    return out
+
+
+def at_index(error: Exception, index: int) -> Exception:
+    """The same error, saying which prompt of the batch it is about."""
+    return type(error)(f"prompt {index}: {error}")

@@ -1,0 +1,96 @@
+"""What every tokenizer does."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from fastllm_core.chat_template import ChatTemplate
+from fastllm_core.errors import ChatTemplateError, InvalidArgumentError
+
+
+def check_text(text) -> None:
+    """Refuses what has no UTF-8 form."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be str, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        code = ord(text[e.start])
+        raise InvalidArgumentError(f"text holds U+{code:04X}, half of a surrogate pair, at {e.start}") from None
+
+
+class Tokenizer(ABC):
+    """One vocabulary and its rules.
+
+    Special tokens written out in a text ("<|im_end|>") become their ids with parse_special, the default as in
+    transformers and vLLM; without it they are text like any other.
+    """
+
+    vocab_size: int
+    bos_token_id: int | None = None
+    eos_token_ids: list[int]
+    chat_template: ChatTemplate | None = None
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self.eos_token_ids[0] if self.eos_token_ids else None
+
+    def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
+        """Ids of a text. add_special_tokens: with the beginning and end marks that the model wants."""
+        check_text(text)
+        return self._encode(text, add_special_tokens, parse_special)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of ids, as the engine makes it: the tokens' bytes, invalid UTF-8 replaced by U+FFFD."""
+        pieces, special = self._pieces()
+        wanted = []
+        for i in ids:
+            if not 0 <= i < len(pieces):
+                raise InvalidArgumentError(f"token id {i} is outside [0, {len(pieces)})")
+            if not (skip_special_tokens and special[i]):
+                wanted.append(pieces[i])
+        data = b"".join(wanted)
+        if self._strip_leading_space() and data.startswith(b" "):
+            data = data[1:]
+        return data.decode("utf-8", errors="replace")
+
+    def apply_chat_template(self, messages, add_generation_prompt: bool = True, tokenize: bool = False, **options):
+        """The messages as the text that the model was trained on, or as ids with `tokenize`.
+
+        Options: chat_template (another template than the model's), continue_final_message, tools, and whatever the
+        template itself reads.
+        """
+        own = options.pop("chat_template", None)
+        template = self.chat_template
+        if own is not None:
+            template = ChatTemplate(own, self._special_texts())
+        if template is None:
+            raise ChatTemplateError("the model has no chat template; pass chat_template=")
+        text = template.render(messages, add_generation_prompt=add_generation_prompt, **options)
+        return self.encode(text, add_special_tokens=False) if tokenize else text
+
+    def token_table(self):
+        """The engine's view of the vocabulary (_C.TokenTable)."""
+        from fastllm_core._C import TokenTable
+
+        pieces, special = self._pieces()
+        return TokenTable(pieces, special, self._strip_leading_space())
+
+    def _special_texts(self) -> dict[str, str]:
+        """bos_token, eos_token, ... for templates."""
+        pieces, _ = self._pieces()
+        out = {}
+        if self.bos_token_id is not None:
+            out["bos_token"] = pieces[self.bos_token_id].decode("utf-8", errors="replace")
+        if self.eos_token_ids:
+            out["eos_token"] = pieces[self.eos_token_ids[0]].decode("utf-8", errors="replace")
+        return out
+
+    @abstractmethod
+    def _encode(self, text: str, add_special_tokens: bool, parse_special: bool) -> list[int]: ...
+
+    @abstractmethod
+    def _pieces(self) -> tuple[list[bytes], list[bool]]:
+        """By id: the token's bytes, and whether it is a control token."""
+
+    def _strip_leading_space(self) -> bool:
+        return False

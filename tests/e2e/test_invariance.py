@@ -1,0 +1,76 @@
+"""The same request gives the same ids whatever runs beside it and however its prompt is cut."""
+
+import pytest
+from conftest import greedy, ids_of
+
+from fastllm_core import SamplingParams
+
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def prompts(golden) -> list[list[int]]:
+    """Sixteen prompts of different lengths, some sharing a prefix of several blocks."""
+    base = [p["prompt_ids"] for p in golden]
+    long = max(base, key=len)
+    cut = [long[: 40 + 7 * i] + [300 + i] for i in range(16 - len(base))]
+    return base + cut
+
+
+@pytest.fixture(scope="module")
+def alone(make_llm, prompts) -> list[list[int]]:
+    """Reference of this file: one request at a time, no prefix cache, whole prompt in one step."""
+    llm = make_llm(enable_prefix_caching=False)
+    return [ids_of(llm, [p], greedy(TOKENS))[0] for p in prompts]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16])
+def test_batch_size(make_llm, prompts, alone, batch):
+    llm = make_llm(enable_prefix_caching=False)
+    for at in range(0, len(prompts), batch):
+        assert ids_of(llm, prompts[at : at + batch], greedy(TOKENS)) == alone[at : at + batch]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 512])
+def test_prefill_chunk(make_llm, prompts, alone, chunk):
+    llm = make_llm(enable_prefix_caching=False, max_num_batched_tokens=chunk, max_num_seqs=min(chunk, 16))
+    some = prompts if chunk > 7 else prompts[:4]  # one token a step is slow on the 600-token prompt
+    assert ids_of(llm, some, greedy(TOKENS)) == alone[: len(some)]
+
+
+def test_prefix_cache(make_llm, prompts, alone):
+    llm = make_llm(enable_prefix_caching=True)
+    first = ids_of(llm, prompts, greedy(TOKENS))
+    before = llm.stats().prefix_hit_tokens
+    second = ids_of(llm, prompts, greedy(TOKENS))
+    assert first == alone
+    assert second == alone
+    hits = llm.stats().prefix_hit_tokens - before
+    assert hits >= sum((len(p) - 1) // 16 * 16 for p in prompts) - 16 * len(prompts)
+
+
+def test_preemption(make_llm, prompts, alone):
+    """A pool that cannot hold the batch: sequences are preempted, recomputed, and end with the same ids."""
+    short = [(p, a) for p, a in zip(prompts, alone, strict=True) if len(p) < 70]
+    llm = make_llm(enable_prefix_caching=False, num_gpu_blocks_override=14)
+    before = llm.stats().preemptions
+    got = ids_of(llm, [p for p, _ in short], greedy(TOKENS))
+    assert got == [a for _, a in short]
+    assert llm.stats().preemptions > before
+    assert llm.stats().used_blocks == 0
+
+
+def test_seeded_sampling(make_llm, prompts):
+    """Seeded requests draw the same ids alone and in a batch of other requests."""
+    llm = make_llm(enable_prefix_caching=False)
+
+    def params(i: int) -> SamplingParams:
+        return SamplingParams(temperature=0.9, top_p=0.95, top_k=50, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True)
+
+    some = prompts[:6]
+    one_by_one = [ids_of(llm, [p], params(i))[0] for i, p in enumerate(some)]
+    together = ids_of(llm, some, [params(i) for i in range(len(some))])
+    backwards = ids_of(llm, some[::-1], [params(i) for i in range(len(some))][::-1])[::-1]
+    assert together == one_by_one
+    assert backwards == one_by_one
+    assert ids_of(llm, [some[0]], params(7))[0] != one_by_one[0]

@@ -1,0 +1,91 @@
+#include "ops/table/op_table.h"
+
+#include <set>
+#include <string>
+
+#include "ops/contract/rms_norm.h"
+#include "ops/cpu/isa.h"
+#include "support.h"
+
+namespace fastllm::ops {
+namespace {
+
+constexpr OpId kAllOps[] = {OpId::kEmbedding, OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
+                            OpId::kKvWrite,   OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample};
+
+void Fn1() {}
+void Fn2() {}
+
+TEST(OpTable, EveryOpHasACpuEntryInEveryArm) {
+  for (const CpuIsa isa : ArmsOfThisMachine()) {
+    OpTable table;
+    RegisterCpuOps(table, isa);
+    for (const OpId op : kAllOps) {
+      const auto r = table.Find({op, Device::kCpu, DType::kF32});
+      ASSERT_TRUE(r.ok()) << CpuIsaName(isa) << ": " << r.status().ToString();
+      EXPECT_NE((*r)->fn, nullptr) << (*r)->name;
+    }
+  }
+}
+
+TEST(OpTable, EveryOpHasAName) {
+  std::set<std::string> names;
+  for (const OpId op : kAllOps) names.insert(OpName(op));
+  EXPECT_EQ(names.size(), std::size(kAllOps));
+  EXPECT_EQ(names.count("unknown"), 0u);
+  // The list above is complete: the value after the last one has no name.
+  EXPECT_STREQ(OpName(static_cast<OpId>(std::size(kAllOps))), "unknown");
+}
+
+TEST(OpTable, EntryNamesAreUniqueAndSayTheirOp) {
+  std::set<std::string> names;
+  for (const OpEntry& e : BuiltinOps().entries()) {
+    EXPECT_TRUE(names.insert(e.name).second) << e.name;
+    EXPECT_EQ(std::string(e.name).rfind(std::string("cpu.") + OpName(e.op) + ".f32", 0), 0u) << e.name;
+  }
+}
+
+TEST(OpTable, BestArmOfTheMachineWins) {
+  const auto r = BuiltinOps().Find({OpId::kRmsNorm, Device::kCpu, DType::kF32});
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ((*r)->priority, static_cast<int32_t>(DetectCpuIsa()));
+  OpTable plain;
+  RegisterCpuOps(plain, CpuIsa::kPlain);
+  EXPECT_STREQ(plain.Find({OpId::kRmsNorm, Device::kCpu, DType::kF32}).value()->name, "cpu.rms_norm.f32");
+}
+
+TEST(OpTable, HighestPriorityThenFirstRegistered) {
+  OpTable t;
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 0, 0, 1, "first", Fn1});
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 0, 0, 1, "second", Fn2});
+  EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32}).value()->name, "first");
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 64, 0, 7, "dim64", Fn2});
+  EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32, 64}).value()->name, "dim64");
+  EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32, 128}).value()->name, "first");
+  EXPECT_EQ(t.Resolve<AnyFn>({OpId::kRope, Device::kCpu, DType::kF32, 64}).value(), &Fn2);
+}
+
+TEST(OpTable, MissingFeatureFallsBackToAnEntryThatHasIt) {
+  OpTable t;
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 0, kFeatureInterleavedRope, 0, "both", Fn1});
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 0, 0, 9, "neox", Fn2});
+  EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32, 0, kFeatureInterleavedRope}).value()->name, "both");
+}
+
+TEST(OpTable, RefusalSaysRequiredSupportedAndMissing) {
+  OpTable t;
+  t.Register({OpId::kRope, Device::kCpu, DType::kF32, 64, 0, 0, "cpu.rope.f32", Fn1});
+  const auto r = t.Find({OpId::kRope, Device::kCuda, DType::kBF16, 128, kFeatureInterleavedRope});
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(r.status().message(),
+            "no implementation of op rope: required device cuda, dtype bf16, head_dim 128, features interleaved_rope; "
+            "cpu.rope.f32 supports device cpu, dtype f32, head_dim 64, features none (missing: device cuda, dtype "
+            "bf16, head_dim 128, features interleaved_rope)");
+  const auto none = t.Find({OpId::kSample, Device::kCpu, DType::kF32});
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().message().find("no candidates"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fastllm::ops
