@@ -40,8 +40,9 @@ bool HasField(const std::string& name) {
 template <typename S>
 bool StatesTheObvious(const std::string& name, py::handle value) {
   if constexpr (std::is_same_v<S, SamplingParams>) {
-    return !HasField<S>(name) &&
-           py::module_::import("fastllm_core.vllm_keywords").attr("check_sampling_keyword")(name, value).template cast<bool>();
+    return !HasField<S>(name) && py::module_::import("fastllm_core.vllm_keywords")
+                                     .attr("check_sampling_keyword")(name, value)
+                                     .template cast<bool>();
   } else {
     return false;
   }
@@ -82,8 +83,8 @@ template <typename S>
 std::string DocString(const char* summary) {
   std::string doc = std::string(summary) + "\n\nKeywords:\n";
   for (const FieldDescription& f : ListFields<S>()) {
-    doc += "  " + f.name + ": " + f.type + (f.optional ? " or None" : "") + " = " +
-           FormatFieldValue(f.default_value) + "\n      " + f.help + "\n";
+    doc += "  " + f.name + ": " + f.type + (f.optional ? " or None" : "") + " = " + FormatFieldValue(f.default_value) +
+           "\n      " + f.help + "\n";
   }
   return doc;
 }
@@ -94,10 +95,9 @@ void BindFieldStruct(py::module_& m, const char* name, const char* summary) {
   py::class_<S> cls(m, name, doc.c_str());
   cls.def(py::init(&FromKeywords<S>));
   for (const FieldDescription& f : ListFields<S>()) {
-    cls.def_property(
-        f.name.c_str(), py::cpp_function([field = f.name](const S& s) { return GetToPython(s, field); }),
-        py::cpp_function([field = f.name](S& s, py::handle value) { SetFromPython(s, field, value); }),
-        py::doc(f.help.c_str()));
+    cls.def_property(f.name.c_str(), py::cpp_function([field = f.name](const S& s) { return GetToPython(s, field); }),
+                     py::cpp_function([field = f.name](S& s, py::handle value) { SetFromPython(s, field, value); }),
+                     py::doc(f.help.c_str()));
   }
   cls.def_static("fields", &ListFields<S>, "Every field: type, default, limits and help.");
   cls.def("to_dict", &ToDict<S>, "All fields and their values.");
@@ -134,7 +134,10 @@ void BindConfig(py::module_& m) {
       .def_readonly("hi", &FieldDescription::hi)
       .def_readonly("lo_open", &FieldDescription::lo_open)
       .def(
-          "parse", [](const FieldDescription& f, const std::string& text) { return ToPython(ValueOrThrow(ParseFieldText(f, text))); },
+          "parse",
+          [](const FieldDescription& f, const std::string& text) {
+            return ToPython(ValueOrThrow(ParseFieldText(f, text)));
+          },
           "The value that a command-line word stands for.")
       .def("format_default", [](const FieldDescription& f) { return FormatFieldValue(f.default_value); });
   BindFieldStruct<SamplingParams>(m, "SamplingParams", "How one request turns logits into tokens and when it stops.");

@@ -42,7 +42,8 @@ std::vector<int32_t> TokenIds(py::handle object) {
   if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr()) || !PySequence_Check(object.ptr())) {
     throw py::type_error("prompt_token_ids must be a list of int, got " + std::string(Py_TYPE(object.ptr())->tp_name));
   }
-  auto items = py::reinterpret_steal<py::object>(PySequence_Fast(object.ptr(), "prompt_token_ids must be a list of int"));
+  auto items =
+      py::reinterpret_steal<py::object>(PySequence_Fast(object.ptr(), "prompt_token_ids must be a list of int"));
   if (!items) throw py::error_already_set();
   const Py_ssize_t size = PySequence_Fast_GET_SIZE(items.ptr());
   std::vector<int32_t> ids(static_cast<size_t>(size));
@@ -57,7 +58,8 @@ std::vector<int32_t> TokenIds(py::handle object) {
     int overflow = 0;
     const long value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
     if (overflow != 0 || value < INT32_MIN || value > INT32_MAX) {
-      throw StatusError(Status::InvalidArgument(where() + " = " + py::repr(index).cast<std::string>() + " is no token id: it does not fit in 32 bits"));
+      throw StatusError(Status::InvalidArgument(where() + " = " + py::repr(index).cast<std::string>() +
+                                                " is no token id: it does not fit in 32 bits"));
     }
     ids[static_cast<size_t>(i)] = static_cast<int32_t>(value);
   }
@@ -83,7 +85,8 @@ void ValidateForEngine(const Engine& engine, const GenerationRequest& request) {
 }
 
 std::vector<RequestDelta> DrainDeltas(Engine& engine, int64_t timeout_ms) {
-  if (timeout_ms < 0) throw StatusError(Status::InvalidArgument("timeout_ms must be at least 0, got " + std::to_string(timeout_ms)));
+  if (timeout_ms < 0)
+    throw StatusError(Status::InvalidArgument("timeout_ms must be at least 0, got " + std::to_string(timeout_ms)));
   py::gil_scoped_release release;
   return engine.Drain(std::chrono::milliseconds(timeout_ms));
 }
@@ -138,8 +141,10 @@ void BindTokenTable(py::module_& m) {
            }),
            py::arg("bytes"), py::arg("special"), py::arg("strip_leading_space") = false)
       .def("__len__", [](const TokenTable& t) { return t.bytes.size(); })
-      .def("bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
-      .def("is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
+      .def(
+          "bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
+      .def(
+          "is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
       .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
 }
 

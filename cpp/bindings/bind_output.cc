@@ -10,7 +10,8 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 
 void BindOutput(py::module_& m) {
-  py::class_<RequestDelta>(m, "RequestDelta", "News of one request since the last delta; the one with a finish_reason is the last.")
+  py::class_<RequestDelta>(m, "RequestDelta",
+                           "News of one request since the last delta; the one with a finish_reason is the last.")
       .def_readonly("request_id", &RequestDelta::request_id)
       .def_readonly("token_ids", &RequestDelta::token_ids)
       .def_readonly("text", &RequestDelta::text)

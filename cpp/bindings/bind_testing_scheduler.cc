@@ -19,9 +19,13 @@ namespace fastllm::bindings {
 namespace {
 
 void BindConfigs(py::module_& m) {
-  py::enum_<KvGroupKind>(m, "KvGroupKind").value("FULL", KvGroupKind::kFull).value("SLIDING_WINDOW", KvGroupKind::kSlidingWindow);
+  py::enum_<KvGroupKind>(m, "KvGroupKind")
+      .value("FULL", KvGroupKind::kFull)
+      .value("SLIDING_WINDOW", KvGroupKind::kSlidingWindow);
   py::class_<KvGroupSpec>(m, "KvGroupSpec")
-      .def(py::init([](KvGroupKind kind, int32_t window) { return KvGroupSpec{kind, window}; }),
+      .def(py::init([](KvGroupKind kind, int32_t window) {
+             return KvGroupSpec{kind, window};
+           }),
            py::arg("kind") = KvGroupKind::kFull, py::arg("window") = 0)
       .def_readwrite("kind", &KvGroupSpec::kind)
       .def_readwrite("window", &KvGroupSpec::window);

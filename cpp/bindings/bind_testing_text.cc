@@ -24,7 +24,8 @@ std::shared_ptr<const TokenTable> SharedTable(const TokenTable& table) {
 }
 
 FinishReason ReasonFromName(const std::string& name) {
-  for (FinishReason reason : {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
+  for (FinishReason reason :
+       {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
     if (name == FinishReasonName(reason)) return reason;
   }
   throw StatusError(Status::InvalidArgument("finish_reason: unknown value '" + name + "'"));

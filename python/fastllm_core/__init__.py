@@ -10,6 +10,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastllm_core._C import EngineConfig, SamplingParams
     from fastllm_core.async_llm import AsyncLLM
+    from fastllm_core.errors import (
+        ChatTemplateError,
+        CorruptFileError,
+        EngineDeadError,
+        FastLLMError,
+        InternalError,
+        InvalidArgumentError,
+        InvalidStateError,
+        ModelLoadError,
+        ModelNotFoundError,
+        ResourceExhaustedError,
+        UnknownOptionError,
+        UnsupportedError,
+    )
     from fastllm_core.llm import LLM
     from fastllm_core.outputs import CompletionOutput, RequestOutput, RequestOutputKind
 
@@ -35,7 +49,28 @@ _HOMES = {
     "InternalError": "fastllm_core.errors",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "ChatTemplateError",
+    "CompletionOutput",
+    "CorruptFileError",
+    "EngineConfig",
+    "EngineDeadError",
+    "FastLLMError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidStateError",
+    "ModelLoadError",
+    "ModelNotFoundError",
+    "RequestOutput",
+    "RequestOutputKind",
+    "ResourceExhaustedError",
+    "SamplingParams",
+    "UnknownOptionError",
+    "UnsupportedError",
+    "__version__",
+]
 
 
 def _version() -> str:

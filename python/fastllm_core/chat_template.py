@@ -21,7 +21,7 @@ def _environment():
     class GenerationBlock(Extension):
         """{% generation %}...{% endgeneration %} marks the assistant's part for training; here it is its content."""
 
-        tags = {"generation"}
+        tags = frozenset({"generation"})
 
         def parse(self, parser):
             next(parser.stream)
@@ -36,13 +36,17 @@ def _environment():
             if operator == "*":
                 _check_repeat(left, right)
                 _check_repeat(right, left)
-            elif isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > MAX_EXPONENT_BITS:
+            elif _power_bits(left, right) > MAX_EXPONENT_BITS:
                 raise jinja2.exceptions.SecurityError(f"{left} ** {right} is too large")
             return super().call_binop(context, operator, left, right)
 
     def _check_repeat(text, count):
         if isinstance(text, (str, list, tuple)) and isinstance(count, int) and len(text) * count > MAX_REPEATED_CHARS:
-            raise jinja2.exceptions.SecurityError(f"a sequence of more than {MAX_REPEATED_CHARS} elements by repetition")
+            raise jinja2.exceptions.SecurityError(f"repetition makes more than {MAX_REPEATED_CHARS} elements")
+
+    def _power_bits(base, exponent):
+        whole = isinstance(base, int) and isinstance(exponent, int)
+        return base.bit_length() * abs(exponent) if whole else 0
 
     env = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationBlock])
     env.filters["tojson"] = _to_json
@@ -105,7 +109,8 @@ class ChatTemplate:
         if continue_final_message and not messages:
             raise ChatTemplateError("continue_final_message: there is no message")
         names = {**self._specials, "tools": tools, "documents": None, **variables}
-        text = self._render(messages=messages, add_generation_prompt=add_generation_prompt, range=_budgeted_range(), **names)
+        names.update(messages=messages, add_generation_prompt=add_generation_prompt, range=_budgeted_range())
+        text = self._render(**names)
         return _cut_after(text, messages[-1]["content"]) if continue_final_message else text
 
     def _render(self, **names) -> str:
@@ -135,7 +140,7 @@ class ChatTemplate:
 def check_messages(messages: Sequence[dict]) -> list[dict]:
     """Copies of the messages, text parts joined by line breaks; refuses what is no conversation."""
     if isinstance(messages, (str, dict)) or not isinstance(messages, Sequence):
-        raise ChatTemplateError(f"messages must be a list of dicts with role and content, got {type(messages).__name__}")
+        raise ChatTemplateError(f"messages must be a list of dicts with a role, got {type(messages).__name__}")
     return [_check_message(n, m) for n, m in enumerate(messages)]
 
 
@@ -146,7 +151,7 @@ def _check_message(n: int, message: dict) -> dict:
     if isinstance(content, list):
         content = "\n".join(_text_part(n, part) for part in content)
     elif content is not None and not isinstance(content, str):
-        raise ChatTemplateError(f"message {n}: content must be a string or a list of parts, got {type(content).__name__}")
+        raise ChatTemplateError(f"message {n}: content must be a str or a list of parts, got {type(content).__name__}")
     return {**message, "content": "" if content is None else content}
 
 
@@ -164,5 +169,5 @@ def _cut_after(text: str, last: str) -> str:
     last = last.strip()
     at = text.rfind(last)
     if at < 0:
-        raise ChatTemplateError("continue_final_message: the template changes the last message, so its end is not found")
+        raise ChatTemplateError("continue_final_message: the template changes the last message")
     return text[: at + len(last)]

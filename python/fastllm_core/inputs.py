@@ -27,12 +27,13 @@ def is_single(prompts) -> bool:
 
 
 def make_prompt(prompt, params: SamplingParams, tokenizer) -> Prompt:
-    """A str, a list of token ids, {"prompt": str} or {"prompt_token_ids": ids}, each dict optionally with cache_salt."""
+    """A str, a list of token ids, {"prompt": str} or {"prompt_token_ids": ids}; a dict may also hold cache_salt."""
     text, ids, salt = None, None, ""
     if isinstance(prompt, dict):
         unknown = sorted(str(k) for k in set(prompt) - _PROMPT_KEYS)
         if unknown:
-            raise InvalidArgumentError(f"unknown key {unknown[0]!r} in prompt; known: {', '.join(sorted(_PROMPT_KEYS))}")
+            known = ", ".join(sorted(_PROMPT_KEYS))
+            raise InvalidArgumentError(f"unknown key {unknown[0]!r} in prompt; known: {known}")
         text, ids, salt = prompt.get("prompt"), prompt.get("prompt_token_ids"), prompt.get("cache_salt") or ""
         if text is None and ids is None:
             raise InvalidArgumentError("a prompt dict needs the key 'prompt' or 'prompt_token_ids'")
@@ -44,7 +45,7 @@ def make_prompt(prompt, params: SamplingParams, tokenizer) -> Prompt:
         raise TypeError(f"cache_salt must be str, got {type(salt).__name__}")
     if ids is None:
         if tokenizer is None:
-            raise InvalidArgumentError("a text prompt needs a tokenizer: skip_tokenizer_init was given, so pass prompt_token_ids")
+            raise InvalidArgumentError("a text prompt needs a tokenizer, but skip_tokenizer_init was given")
         ids = tokenizer.encode(text)
     return Prompt(text, GenerationRequest(ids, params, salt))
 

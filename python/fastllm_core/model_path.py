@@ -16,14 +16,14 @@ def resolve_model(model: str) -> str:
     ModelNotFoundError says what was looked for and what to install.
     """
     if not model:
-        raise ModelNotFoundError(f"no model given: name a .gguf file, a Hugging Face folder, or one of {_short_names()}")
+        raise ModelNotFoundError(f"no model given: name a .gguf file, a Hugging Face folder or one of {_short_names()}")
     path = Path(model).expanduser()
     if path.is_dir() or path.is_file():
         return str(path)
     if model in PACKAGED_MODELS:
         return _packaged(model)
     raise ModelNotFoundError(
-        f"model '{model}' not found: there is no file or folder {path.absolute()}, and it is not one of {_short_names()}"
+        f"model '{model}' not found: no file or folder {path.absolute()}, and not one of {_short_names()}"
     )
 
 
@@ -35,9 +35,11 @@ def _packaged(model: str) -> str:
     module, package = PACKAGED_MODELS[model]
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise ModelNotFoundError(f"model '{model}' comes with the package {package}, which is not installed: pip install {package}")
+        why = f"comes with the package {package}, which is not installed: pip install {package}"
+        raise ModelNotFoundError(f"model '{model}' {why}")
     folder = Path(spec.origin).parent
     files = sorted(folder.glob("*.gguf"))
     if len(files) != 1:
-        raise ModelNotFoundError(f"model '{model}': expected one .gguf file in {folder}, found {len(files)}; reinstall {package}")
+        why = f"expected one .gguf file in {folder}, found {len(files)}; reinstall {package}"
+        raise ModelNotFoundError(f"model '{model}': {why}")
     return str(files[0])

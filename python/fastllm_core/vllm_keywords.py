@@ -65,7 +65,7 @@ def _check(table: dict, what: str, name: str, value) -> bool:
     if any(_equal(value, v) for v in values):
         return True
     stated = " or ".join(repr(v) for v in values)
-    raise InvalidArgumentError(f"{what} {name}={value!r} is not supported by this version: {fact}, so it can only be {stated}")
+    raise InvalidArgumentError(f"{what} {name}={value!r} is not supported: {fact}, so it can only be {stated}")
 
 
 def check_engine_keyword(name: str, value) -> bool:

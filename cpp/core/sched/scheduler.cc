@@ -52,6 +52,7 @@ bool Scheduler::Impl::ScheduleRunning(StepPlan* plan, int32_t* budget) {
     SequenceDiff& diff = plan->diffs.emplace_back();
     diff.id = seq.request->id;
     diff.num_computed_tokens = seq.num_computed_tokens;
+    diff.new_block_ids.resize(kv.num_groups());
     // Victims come from the back and this loop runs from the front, so none of them is in the plan.
     bool has_room = true;
     while (!kv.Extend(slot, seq.tokens, seq.num_computed_tokens, num_new, &diff.new_block_ids)) {

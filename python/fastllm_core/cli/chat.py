@@ -1,6 +1,7 @@
 """fastllm chat: a conversation in the terminal."""
 
 import asyncio
+import contextlib
 import sys
 
 from fastllm_core.async_llm import AsyncLLM
@@ -92,7 +93,5 @@ class _Conversation:
 
 
 def _enable_line_editing() -> None:
-    try:
+    with contextlib.suppress(ImportError):
         import readline  # noqa: F401  input() uses it once it is imported
-    except ImportError:
-        pass

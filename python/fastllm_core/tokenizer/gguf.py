@@ -71,7 +71,8 @@ class GgufVocab:
     def _get(self, key: str, kind: type):
         value = self._metadata.get("tokenizer.ggml." + key)
         if value is not None and not isinstance(value, kind):
-            raise CorruptFileError(f"{self.source}: tokenizer.ggml.{key} must be a {kind.__name__}, got {type(value).__name__}")
+            got = type(value).__name__
+            raise CorruptFileError(f"{self.source}: tokenizer.ggml.{key} must be a {kind.__name__}, got {got}")
         return value
 
     def _column(self, key: str, default) -> list:
@@ -79,7 +80,8 @@ class GgufVocab:
         if values is None:
             return [default] * len(self.tokens)
         if len(values) != len(self.tokens):
-            raise CorruptFileError(f"{self.source}: tokenizer.ggml.{key} has {len(values)} entries for {len(self.tokens)} tokens")
+            sizes = f"{len(values)} entries for {len(self.tokens)} tokens"
+            raise CorruptFileError(f"{self.source}: tokenizer.ggml.{key} has {sizes}")
         return values
 
     def _id(self, key: str) -> int | None:

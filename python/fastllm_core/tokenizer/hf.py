@@ -78,8 +78,9 @@ def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
         backend.normalizer = normalizers.Sequence(prefix)
     backend.decoder = decoders.ByteLevel()
     literal = {i for i, t in enumerate(vocab.types) if t in (CONTROL, UNKNOWN, USER_DEFINED)}
-    backend.add_special_tokens([_added(vocab.tokens[i], True) for i in sorted(literal) if vocab.types[i] != USER_DEFINED])
-    backend.add_tokens([_added(vocab.tokens[i], False) for i in sorted(literal) if vocab.types[i] == USER_DEFINED])
+    plain = {i for i in literal if vocab.types[i] == USER_DEFINED}
+    backend.add_special_tokens([_added(vocab.tokens[i], True) for i in sorted(literal - plain)])
+    backend.add_tokens([_added(vocab.tokens[i], False) for i in sorted(plain)])
     pieces = [t.encode("utf-8", "surrogateescape") if i in literal else bytes_of(t) for i, t in enumerate(vocab.tokens)]
     out = HfTokenizer(backend, pieces, vocab.special())
     out.bos_token_id = vocab.bos
@@ -124,7 +125,8 @@ def _json_table(spec: dict, backend: tokenizers.Tokenizer, path: Path) -> tuple[
     elif kinds & {"Metaspace", "ByteFallback"} or _replaces_space_mark(spec.get("decoder")):
         to_bytes, strip = _sentencepiece_bytes, _strips_space(spec.get("decoder"))
     else:
-        raise UnsupportedError(f"{path}: tokens of this kind cannot be turned into bytes; decoder {sorted(kinds)}, known: ByteLevel, Metaspace, ByteFallback")
+        known = "ByteLevel, Metaspace, ByteFallback"
+        raise UnsupportedError(f"{path}: no bytes for tokens of the kind {sorted(kinds)}; known: {known}")
     vocab = backend.get_vocab(with_added_tokens=True)
     size = max(vocab.values(), default=-1) + 1
     pieces, special = [b""] * size, [False] * size
