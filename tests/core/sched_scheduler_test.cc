@@ -246,7 +246,7 @@ TEST_F(SchedulerTest, PreemptsTheLastRunningAndKeepsItsOutput) {
   kv_.enable_prefix_caching = false;
   Add(1, 8, 9);
   Add(2, 8, 9);
-  EXPECT_EQ(Rows(Step()), "1:8* 2:8*");                        // 2 + 2 blocks
+  EXPECT_EQ(Rows(Step()), "1:8* 2:8*");                              // 2 + 2 blocks
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Rows(Step()), "1:1* 2:1*");  // 3 + 3 blocks, 12 tokens each
   Add(3, 4, 1);
   const StepPlan plan = Step();  // 1 needs a fourth block
@@ -302,7 +302,7 @@ TEST_F(SchedulerTest, SeveralVictimsKeepTheirOrder) {
   Add(3, 8, 20);
   Add(4, 8, 20);
   EXPECT_EQ(Rows(Step()), "1:4* 2:8* 3:8* 4:8*");  // 7 of 8 blocks
-  const StepPlan plan = Step();  // 1 takes the last one, 2 needs one: 4 goes, which gives 3 one, too
+  const StepPlan plan = Step();                    // 1 takes the last one, 2 needs one: 4 goes, which gives 3 one, too
   EXPECT_EQ(Rows(plan), "1:1* 2:1* 3:1*");
   EXPECT_EQ(plan.removed, (std::vector<RequestId>{4}));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:1*");
@@ -392,7 +392,10 @@ TEST_F(SchedulerTest, StopRules) {
   EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
   EXPECT_EQ(updates[0].stop_reason, StopReason());
   // With ignore_eos an id that the caller lists still stops, with its reason.
-  add(6, [](Request* r) { r->sampling.ignore_eos = true; r->sampling.stop_token_ids = {70}; });
+  add(6, [](Request* r) {
+    r->sampling.ignore_eos = true;
+    r->sampling.stop_token_ids = {70};
+  });
   EXPECT_EQ(StepWith(70)[0].stop_reason, StopReason(70));
   // A stop token at the last allowed place is a stop, not a length.
   add(7, [](Request* r) { r->max_tokens = 1; });
@@ -459,7 +462,7 @@ TEST_F(SchedulerTest, TokensAfterAStopAreDropped) {
 }
 
 TEST_F(SchedulerTest, RefusesWhatCanNeverRun) {
-  kv_.num_blocks = 4;  // 12 tokens
+  kv_.num_blocks = 4;                                           // 12 tokens
   EXPECT_TRUE(scheduler().Add(Make(1, Range(10, 0), 3)).ok());  // the 13th token is never stored
   const Status status = scheduler().Add(Make(2, Range(10, 0), 4));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
