@@ -127,7 +127,9 @@ TEST_P(Sample, ExtremesKeepOnlyTheBest) {
     EXPECT_EQ(SampleRowAlone(fn, x, Row(1, 1, 0, 1, 1, c)), 31000);
     EXPECT_EQ(SampleRowAlone(fn, x, Row(1e6f, 1, 0, 1, 1, c)), 31000);
     EXPECT_EQ(SampleRowAlone(fn, x, Row(1e6f, 1e-6f, 0, 0, 1, c)), 31000);
-    for (const int32_t t : {SampleRowAlone(fn, x, Row(1, 1, 1, 0, 1, c)), SampleRowAlone(fn, x, Row(1e-4f, 1, 0, 0, 1, c))}) {
+    const int32_t tied = SampleRowAlone(fn, x, Row(1, 1, 1, 0, 1, c));
+    const int32_t cold = SampleRowAlone(fn, x, Row(1e-4f, 1, 0, 0, 1, c));
+    for (const int32_t t : {tied, cold}) {
       EXPECT_TRUE(t == 31000 || t == 31001) << t;  // min_p 1 and a cold temperature keep both of the tied
     }
   }
@@ -152,7 +154,8 @@ TEST_P(Sample, DrawInvertsTheExactDistribution) {
     const int32_t top_ks[] = {0, 1, 40, 5999, -1};
     std::vector<int32_t> bans;
     if (i % 4 == 0 && vocab > 2) bans = {static_cast<int32_t>(rng() % vocab), 0};
-    const SampleRow row = Row(temperatures[rng() % 5], top_ps[rng() % 4], min_ps[rng() % 4], top_ks[rng() % 5], rng(), i);
+    const float temperature = temperatures[rng() % 5], top_p = top_ps[rng() % 4], min_p = min_ps[rng() % 4];
+    const SampleRow row = Row(temperature, top_p, min_p, top_ks[rng() % 5], rng(), i);
     const auto p = ExactDistribution(x, row, bans);
     const double u = cpu::UniformDraw(row.seed, row.counter);
     const int32_t got = SampleRowAlone(fn, x, row, bans);

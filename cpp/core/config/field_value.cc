@@ -68,12 +68,13 @@ Result<FieldValue> ParseBool(const FieldDescription& field, std::string_view tex
 
 Result<FieldValue> ParseIntList(const FieldDescription& field, std::string_view text) {
   std::vector<int64_t> list;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const auto item = ParseNumber<int64_t>(text.substr(0, comma));
-    if (!item || comma + 1 == text.size()) return BadText(field, "integers with commas between", text);
+  if (text.empty()) return FieldValue(std::move(list));
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const auto item = ParseNumber<int64_t>(text.substr(at, comma - at));
+    if (!item) return BadText(field, "integers with commas between", text);
     list.push_back(*item);
-    text.remove_prefix(std::min(comma + 1, text.size()));
+    at = comma + 1;
   }
   return FieldValue(std::move(list));
 }

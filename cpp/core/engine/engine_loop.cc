@@ -37,7 +37,7 @@ void EngineLoop::Loop() {
   }
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
   while (!in_flight_.empty()) CompleteStep();
-  router_.EndAll(FinishReason::kAbort);
+  for (const RequestId id : router_.EndAll(FinishReason::kAbort)) scheduler_.Finish(id);
   Publish();
 }
 

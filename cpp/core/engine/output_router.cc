@@ -1,5 +1,6 @@
 #include "core/engine/output_router.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fastllm {
@@ -64,8 +65,12 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
   return true;
 }
 
-void OutputRouter::EndAll(FinishReason reason, const std::string& error) {
-  while (!live_.empty()) End(live_.begin()->first, reason, error);
+std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::string& error) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, live] : live_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const RequestId id : ids) End(id, reason, error);
+  return ids;
 }
 
 std::vector<RequestDelta> OutputRouter::TakeDeltas() { return std::exchange(deltas_, {}); }

@@ -32,7 +32,8 @@ class OutputRouter {
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
   bool End(RequestId id, FinishReason reason, const std::string& error = {});
-  void EndAll(FinishReason reason, const std::string& error = {});
+  // Ends all live requests, oldest id first; returns their ids.
+  std::vector<RequestId> EndAll(FinishReason reason, const std::string& error = {});
 
   // The deltas since the last call, in the order in which they arose.
   std::vector<RequestDelta> TakeDeltas();

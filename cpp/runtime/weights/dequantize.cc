@@ -3,6 +3,7 @@
 
 #include "core/base/check.h"
 #include "runtime/weights/block_formats.h"
+#include "runtime/weights/quoted.h"
 #include "runtime/weights/tensor_source.h"
 
 namespace fastllm::runtime {
@@ -54,14 +55,14 @@ void Decode(WeightType type, const uint8_t* data, int64_t count, float* out) {
 void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
   FASTLLM_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= rows,
-                "rows [" + std::to_string(row_begin) + ", " + std::to_string(row_end) + ") of '" + tensor.name +
-                    "', which has " + std::to_string(rows));
+                "rows [" + std::to_string(row_begin) + ", " + std::to_string(row_end) + ") of " + Quoted(tensor.name) +
+                    ", which has " + std::to_string(rows));
   const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
   if (row_begin == row_end || row == 0) return;
   const int64_t block = WeightBlockElements(tensor.type);
   // A one-dimensional tensor is one value a row: a range of it must still start and end between blocks.
   FASTLLM_CHECK(row_begin * row % block == 0 && row_end * row % block == 0,
-                "rows of '" + tensor.name + "' are not whole " + WeightTypeName(tensor.type) + " blocks");
+                "rows of " + Quoted(tensor.name) + " are not whole " + WeightTypeName(tensor.type) + " blocks");
   const uint8_t* data = tensor.data + row_begin * row / block * WeightBlockBytes(tensor.type);
   Decode(tensor.type, data, (row_end - row_begin) * row, out);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/weights/gguf_cursor.h"
+#include "runtime/weights/quoted.h"
 #include "runtime/weights/tensor_list.h"
 
 namespace fastllm::runtime {
@@ -45,8 +46,9 @@ Result<WeightType> WeightTypeOf(uint32_t id, const std::string& tensor) {
     if (entry.type.has_value()) return *entry.type;
     name = entry.name;
   }
-  return Status::Unimplemented("tensor '" + tensor + "' is of type " + name + "; the types read are F32, F16, BF16, "
-                               "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K");
+  return Status::Unimplemented("tensor " + Quoted(tensor) + " is of type " + name +
+                               "; the types read are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, "
+                               "Q5_K, Q6_K");
 }
 
 Status WithContext(const std::string& context, const Status& status) {
@@ -76,8 +78,8 @@ Status ReadMetadata(GgufCursor& cursor, uint64_t count, GgufMetadata* metadata) 
     std::string key;
     FASTLLM_RETURN_IF_ERROR(cursor.ReadString(&key, "a metadata key"));
     GgufValue value;
-    if (Status status = cursor.ReadValue(&value); !status.ok()) return WithContext("metadata '" + key + "'", status);
-    if (metadata->contains(key)) return Status::DataLoss("metadata key '" + key + "' comes twice");
+    if (Status status = cursor.ReadValue(&value); !status.ok()) return WithContext("metadata " + Quoted(key), status);
+    if (metadata->contains(key)) return Status::DataLoss("metadata key " + Quoted(key) + " comes twice");
     metadata->emplace(std::move(key), std::move(value));
   }
   return Status::Ok();
@@ -88,7 +90,7 @@ Result<int64_t> IntegerKey(const GgufMetadata& metadata, const std::string& key,
   const auto it = metadata.find(key);
   if (it == metadata.end()) return fallback;
   if (const int64_t* value = std::get_if<int64_t>(&it->second)) return *value;
-  return Status::DataLoss("metadata '" + key + "' is not an integer");
+  return Status::DataLoss("metadata " + Quoted(key) + " is not an integer");
 }
 
 Result<int64_t> Alignment(const GgufMetadata& metadata) {
@@ -110,14 +112,15 @@ Status ReadShape(GgufCursor& cursor, const std::string& name, std::vector<int64_
   uint32_t dims = 0;
   FASTLLM_RETURN_IF_ERROR(cursor.Read(&dims, "a tensor's dimension count"));
   if (dims < 1 || dims > kMaxDims) {
-    return Status::DataLoss("tensor '" + name + "' has " + std::to_string(dims) + " dimensions; 1 to 4 are allowed");
+    return Status::DataLoss("tensor " + Quoted(name) + " has " + std::to_string(dims) +
+                            " dimensions; 1 to 4 are allowed");
   }
   shape->resize(dims);
   for (uint32_t i = 0; i < dims; ++i) {
     uint64_t dim = 0;
     FASTLLM_RETURN_IF_ERROR(cursor.Read(&dim, "a tensor's dimensions"));
     if (dim < 1 || dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return Status::DataLoss("tensor '" + name + "' has a dimension of " + std::to_string(dim));
+      return Status::DataLoss("tensor " + Quoted(name) + " has a dimension of " + std::to_string(dim));
     }
     (*shape)[dims - 1 - i] = static_cast<int64_t>(dim);
   }
@@ -134,12 +137,14 @@ Status ReadTensor(GgufCursor& cursor, TensorInfo* tensor, uint64_t* offset) {
   FASTLLM_ASSIGN_OR_RETURN(tensor->type, WeightTypeOf(id, tensor->name));
   const int64_t block = WeightBlockElements(tensor->type);
   if (tensor->shape.back() % block != 0) {
-    return Status::DataLoss("tensor '" + tensor->name + "': rows of " + std::to_string(tensor->shape.back()) +
+    return Status::DataLoss("tensor " + Quoted(tensor->name) + ": rows of " + std::to_string(tensor->shape.back()) +
                             " values are not whole " + WeightTypeName(tensor->type) + " blocks of " +
                             std::to_string(block));
   }
   const std::optional<int64_t> bytes = CheckedBytes(tensor->shape, block, WeightBlockBytes(tensor->type));
-  if (!bytes) return Status::DataLoss("tensor '" + tensor->name + "': shape " + ShapeText(tensor->shape) + " overflows");
+  if (!bytes) {
+    return Status::DataLoss("tensor " + Quoted(tensor->name) + ": shape " + ShapeText(tensor->shape) + " overflows");
+  }
   tensor->nbytes = static_cast<size_t>(*bytes);
   return Status::Ok();
 }
@@ -152,13 +157,13 @@ Status PlaceTensors(const uint8_t* data, size_t size, size_t table_end, uint64_t
   for (size_t i = 0; i < offsets.size(); ++i) {
     TensorInfo& tensor = (*tensors)[i];
     if (offsets[i] % alignment != 0) {
-      return Status::DataLoss("tensor '" + tensor.name + "': offset " + std::to_string(offsets[i]) +
+      return Status::DataLoss("tensor " + Quoted(tensor.name) + ": offset " + std::to_string(offsets[i]) +
                               " is not a multiple of the alignment " + std::to_string(alignment));
     }
     if (offsets[i] > section || tensor.nbytes > section - offsets[i]) {
-      return Status::DataLoss("tensor '" + tensor.name + "': " + std::to_string(tensor.nbytes) + " bytes at offset " +
-                              std::to_string(offsets[i]) + " pass the " + std::to_string(section) +
-                              " bytes of tensor data in the file");
+      return Status::DataLoss("tensor " + Quoted(tensor.name) + ": " + std::to_string(tensor.nbytes) +
+                              " bytes at offset " + std::to_string(offsets[i]) + " pass the " +
+                              std::to_string(section) + " bytes of tensor data in the file");
     }
     tensor.data = data + begin + offsets[i];
   }
@@ -169,7 +174,8 @@ Status PlaceTensors(const uint8_t* data, size_t size, size_t table_end, uint64_t
             [](const TensorInfo* a, const TensorInfo* b) { return a->data < b->data; });
   for (size_t i = 1; i < by_address.size(); ++i) {
     if (by_address[i - 1]->data + by_address[i - 1]->nbytes > by_address[i]->data) {
-      return Status::DataLoss("tensors '" + by_address[i - 1]->name + "' and '" + by_address[i]->name + "' overlap");
+      return Status::DataLoss("tensors " + Quoted(by_address[i - 1]->name) + " and " + Quoted(by_address[i]->name) +
+                              " overlap");
     }
   }
   return Status::Ok();

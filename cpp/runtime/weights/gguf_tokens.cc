@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/weights/quoted.h"
+
 namespace fastllm::runtime {
 namespace {
 
@@ -84,7 +86,7 @@ Result<const T*> Lookup(const GgufMetadata& metadata, const std::string& key, co
   const auto it = metadata.find(key);
   if (it == metadata.end()) return static_cast<const T*>(nullptr);
   if (const T* value = std::get_if<T>(&it->second)) return value;
-  return Status::DataLoss("metadata '" + key + "' is not " + kind);
+  return Status::DataLoss("metadata " + Quoted(key) + " is not " + kind);
 }
 
 // Bytes of one token; nullopt for a byte token that is not of the form <0xNN>.
@@ -113,8 +115,8 @@ Status FillTable(const std::vector<std::string>& tokens, const std::vector<int64
     }
     std::optional<std::string> bytes = TokenBytes(token, type, sentence_piece);
     if (!bytes) {
-      return Status::DataLoss("token " + std::to_string(id) + " is a byte token, but its text '" + token +
-                              "' is not of the form <0xNN>");
+      return Status::DataLoss("token " + std::to_string(id) + " is a byte token, but its text " + Quoted(token) +
+                              " is not of the form <0xNN>");
     }
     table->bytes.push_back(std::move(*bytes));
     table->special.push_back(type == kControl || type == kUnknown);
@@ -136,7 +138,7 @@ Result<TokenTable> TokenTableFromGguf(const GgufMetadata& metadata) {
   if (!model) return Status::NotFound("the GGUF file has no tokenizer (no tokenizer.ggml.model)");
   const bool sentence_piece = *model == "llama";
   if (!sentence_piece && *model != "gpt2") {
-    return Status::Unimplemented("tokenizer.ggml.model is '" + *model + "'; 'gpt2' and 'llama' are read");
+    return Status::Unimplemented("tokenizer.ggml.model is " + Quoted(*model) + "; 'gpt2' and 'llama' are read");
   }
   if (!tokens || tokens->empty()) return Status::NotFound("the GGUF file has no tokens (tokenizer.ggml.tokens)");
   if (types && types->size() != tokens->size()) {

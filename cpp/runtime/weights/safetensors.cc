@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/weights/mapped_file.h"
+#include "runtime/weights/quoted.h"
 #include "runtime/weights/safetensors_header.h"
 #include "runtime/weights/tensor_list.h"
 
@@ -66,7 +67,9 @@ Status SafetensorsSource::Impl::OpenIndex(const fs::path& folder) {
   std::vector<TensorInfo> found;
   for (const std::string& shard : shards) {
     const fs::path path = folder / shard;
-    if (!Exists(path)) return Status::NotFound("shard '" + shard + "', named by '" + index_path + "', does not exist");
+    if (!Exists(path)) {
+      return Status::NotFound("shard " + Quoted(shard) + ", named by '" + index_path + "', does not exist");
+    }
     FASTLLM_ASSIGN_OR_RETURN(SafetensorsHeader header, Map(path.string()));
     const auto claim = [&](const std::string& name) {
       const auto it = shard_of.find(name);
@@ -83,7 +86,7 @@ Status SafetensorsSource::Impl::OpenIndex(const fs::path& folder) {
   }
   for (const auto& [name, shard] : *parsed) {
     if (!shard_of.contains(name)) continue;
-    return Status::DataLoss("tensor '" + name + "' is not in shard '" + shard + "', where '" + index_path +
+    return Status::DataLoss("tensor " + Quoted(name) + " is not in shard " + Quoted(shard) + ", where '" + index_path +
                             "' places it");
   }
   return tensors.Build(std::move(found));
@@ -113,7 +116,7 @@ const std::vector<TensorInfo>& SafetensorsSource::tensors() const { return impl_
 Result<const TensorInfo*> SafetensorsSource::Get(std::string_view name) const {
   const auto it = impl_->unread.find(std::string(name));
   if (it == impl_->unread.end()) return TensorSource::Get(name);
-  return Status::Unimplemented("tensor '" + it->first + "' has dtype " + it->second +
+  return Status::Unimplemented("tensor " + Quoted(it->first) + " has dtype " + Quoted(it->second) +
                                "; the dtypes read are F32, F16, BF16");
 }
 

@@ -6,9 +6,11 @@
 #include <optional>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/weights/quoted.h"
 #include "runtime/weights/tensor_list.h"
 
 namespace fastllm::runtime {
@@ -24,13 +26,15 @@ class StrictSax : public nlohmann::json_sax<Json> {
   bool boolean(bool) override { return Refuse("a bool"); }
   bool number_integer(number_integer_t value) override { return Refuse("the number " + std::to_string(value)); }
   bool number_unsigned(number_unsigned_t value) override { return Refuse("the number " + std::to_string(value)); }
-  bool number_float(number_float_t, const string_t& text) override { return Refuse("the number " + text); }
-  bool string(string_t& text) override { return Refuse("the string '" + text.substr(0, 64) + "'"); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return Refuse("the number " + text.substr(0, 64));
+  }
+  bool string(string_t& text) override { return Refuse("the string " + Quoted(text)); }
   bool binary(binary_t&) override { return Refuse("binary"); }
   bool start_object(std::size_t) override { return Refuse("an object"); }
   bool start_array(std::size_t) override { return Refuse("an array"); }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
-    return Fail("invalid JSON at byte " + std::to_string(position) + " (" + error.what() + ")");
+    return Fail("invalid JSON at byte " + std::to_string(position) + ": " + Quoted(error.what()));
   }
 
   // Where the parser is, for messages.
@@ -74,7 +78,7 @@ class HeaderSax : public StrictSax {
   }
   bool key(string_t& text) override {
     if (depth_ == 1) {
-      if (!seen_.insert(text).second) return Fail("'" + text + "' comes twice in the header");
+      if (!seen_.insert(text).second) return Fail(Quoted(text) + " comes twice in the header");
       in_metadata_ = text == "__metadata__";
       name_ = text;
     } else {
@@ -109,7 +113,7 @@ class HeaderSax : public StrictSax {
   }
   std::string Place() const override {
     if (depth_ == 0) return "header";
-    return depth_ == 1 ? "'" + name_ + "'" : "'" + name_ + "', field '" + field_ + "'";
+    return depth_ == 1 ? Quoted(name_) : Quoted(name_) + ", field " + Quoted(field_);
   }
 
  private:
@@ -152,12 +156,12 @@ class IndexSax : public StrictSax {
       in_map_ = text == "weight_map";
       if (in_map_ && std::exchange(has_map, true)) return Fail("weight_map comes twice");
     } else if (in_map_ && !seen_.insert(text).second) {
-      return Fail("tensor '" + text + "' comes twice in weight_map");
+      return Fail("tensor " + Quoted(text) + " comes twice in weight_map");
     }
     name_ = text;
     return true;
   }
-  std::string Place() const override { return in_map_ ? "weight_map, '" + name_ + "'" : "index"; }
+  std::string Place() const override { return in_map_ ? "weight_map, " + Quoted(name_) : "index"; }
 
  private:
   static constexpr int kMaxDepth = 16;
@@ -194,7 +198,7 @@ constexpr Dtype kDtypes[] = {
 
 Status CheckSize(const Entry& entry, const std::vector<int64_t>& shape, int64_t element_bytes) {
   const std::optional<int64_t> bytes = CheckedBytes(shape, 1, element_bytes);
-  const std::string what = "tensor '" + entry.name + "': shape " + ShapeText(shape);
+  const std::string what = "tensor " + Quoted(entry.name) + ": shape " + ShapeText(shape);
   if (!bytes) return Status::DataLoss(what + " overflows");
   const uint64_t stored = (*entry.offsets)[1] - (*entry.offsets)[0];
   if (static_cast<uint64_t>(*bytes) == stored) return Status::Ok();
@@ -205,17 +209,20 @@ Status CheckSize(const Entry& entry, const std::vector<int64_t>& shape, int64_t 
 // Checks one entry against the section of tensor data and files it under tensors or unread.
 Status AddEntry(const Entry& entry, const uint8_t* section, uint64_t section_size, SafetensorsHeader* header) {
   const std::vector<uint64_t>& offsets = *entry.offsets;
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > section_size) {
-    std::string text;
-    for (uint64_t offset : offsets) text += (text.empty() ? "" : ", ") + std::to_string(offset);
-    return Status::DataLoss("tensor '" + entry.name + "': data_offsets [" + text + "] are not a range in the " +
-                            std::to_string(section_size) + " bytes of tensor data");
+  if (offsets.size() != 2) {
+    return Status::DataLoss("tensor " + Quoted(entry.name) + ": data_offsets has " + std::to_string(offsets.size()) +
+                            " numbers, not 2");
+  }
+  if (offsets[0] > offsets[1] || offsets[1] > section_size) {
+    return Status::DataLoss("tensor " + Quoted(entry.name) + ": data_offsets [" + std::to_string(offsets[0]) + ", " +
+                            std::to_string(offsets[1]) + "] are not a range in the " + std::to_string(section_size) +
+                            " bytes of tensor data");
   }
   TensorInfo tensor;
   tensor.name = entry.name;
   for (uint64_t dim : *entry.shape) {
     if (dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return Status::DataLoss("tensor '" + entry.name + "' has a dimension of " + std::to_string(dim));
+      return Status::DataLoss("tensor " + Quoted(entry.name) + " has a dimension of " + std::to_string(dim));
     }
     tensor.shape.push_back(static_cast<int64_t>(dim));
   }
@@ -243,9 +250,9 @@ Status CheckCover(const std::vector<Entry>& entries, uint64_t section_size) {
   for (const Entry* entry : order) {
     const uint64_t begin = (*entry->offsets)[0];
     if (begin != end) {
-      return Status::DataLoss("tensor '" + entry->name + "' starts at byte " + std::to_string(begin) + " of the data, " +
-                              (begin < end ? "within the tensor before it" : "after a hole") + ", which ends at " +
-                              std::to_string(end));
+      return Status::DataLoss("tensor " + Quoted(entry->name) + " starts at byte " + std::to_string(begin) +
+                              " of the data, " + (begin < end ? "within the tensor before it" : "after a hole") +
+                              ", which ends at " + std::to_string(end));
     }
     end = (*entry->offsets)[1];
   }
@@ -296,8 +303,8 @@ Result<std::vector<std::pair<std::string, std::string>>> ParseSafetensorsIndex(c
   if (!sax.has_map) return Status::DataLoss("the index has no weight_map");
   for (const auto& [tensor, shard] : sax.shard_of) {
     if (IsShardName(shard)) continue;
-    return Status::DataLoss("tensor '" + tensor + "': shard name '" + shard +
-                            "' is not the name of a .safetensors file in the same folder");
+    return Status::DataLoss("tensor " + Quoted(tensor) + ": shard name " + Quoted(shard) +
+                            " is not the name of a .safetensors file in the same folder");
   }
   return std::move(sax.shard_of);
 }

@@ -1,5 +1,7 @@
 #include "runtime/weights/tensor_list.h"
 
+#include "runtime/weights/quoted.h"
+
 namespace fastllm::runtime {
 
 Status TensorList::Build(std::vector<TensorInfo> tensors) {
@@ -8,7 +10,7 @@ Status TensorList::Build(std::vector<TensorInfo> tensors) {
   index_.reserve(tensors_.size());
   for (const TensorInfo& tensor : tensors_) {
     if (!index_.emplace(tensor.name, &tensor).second) {
-      return Status::DataLoss("tensor name '" + tensor.name + "' comes twice");
+      return Status::DataLoss("tensor name " + Quoted(tensor.name) + " comes twice");
     }
   }
   return Status::Ok();
@@ -26,8 +28,8 @@ std::optional<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t b
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
+  for (size_t i = 0; i < shape.size() && i < 16; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() > 16 ? ", ...]" : "]");
 }
 
 }  // namespace fastllm::runtime

@@ -37,7 +37,7 @@ class TensorList {
 // Dimensions are not negative, and their product is whole blocks.
 std::optional<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t block_elements, int64_t block_bytes);
 
-// "[2, 3]", for messages.
+// "[2, 3]", for messages; the first 16 dimensions.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
 }  // namespace fastllm::runtime

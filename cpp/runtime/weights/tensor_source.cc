@@ -1,10 +1,12 @@
 #include "runtime/weights/tensor_source.h"
 
+#include "runtime/weights/quoted.h"
+
 namespace fastllm::runtime {
 
 Result<const TensorInfo*> TensorSource::Get(std::string_view name) const {
   if (const TensorInfo* tensor = Find(name)) return tensor;
-  return Status::NotFound("the checkpoint has no tensor '" + std::string(name) + "'");
+  return Status::NotFound("the checkpoint has no tensor " + Quoted(name));
 }
 
 const char* WeightTypeName(WeightType type) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "runtime/weights/gguf.h"
 #include "runtime/weights/test_files.h"
@@ -111,6 +112,9 @@ TEST(GgufTest, RefusesFilesItCannotOpen) {
   EXPECT_EQ(GgufFile::Open(dir.path() + "/none.gguf").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(GgufFile::Open(dir.path()).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(OpenStatus("").code(), StatusCode::kDataLoss);
+  const std::string fifo = dir.path() + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(GgufFile::Open(fifo).status().code(), StatusCode::kInvalidArgument);  // without waiting for a writer
 }
 
 TEST(GgufTest, RefusesPreambles) {
@@ -180,6 +184,8 @@ TEST(GgufTest, RefusesTensors) {
     std::string text;
   } cases[] = {
       {[](GgufBuilder& b) { b.tensors[1].name = "a"; }, StatusCode::kDataLoss, "'a' comes twice"},
+      {[](GgufBuilder& b) { b.tensors[0] = {"\n\xFF" + std::string(300, 'n'), {}, 0, "", {}}; }, StatusCode::kDataLoss,
+       "'\\x0A\\xFF" + std::string(198, 'n') + "...' has 0 dimensions"},
       {[](GgufBuilder& b) { b.tensors[0].dims = {}; }, StatusCode::kDataLoss, "'a' has 0 dimensions"},
       {[](GgufBuilder& b) { b.tensors[0].dims = {1, 1, 1, 1, 6}; }, StatusCode::kDataLoss, "'a' has 5 dimensions"},
       {[](GgufBuilder& b) { b.tensors[0].dims = {3, 0}; }, StatusCode::kDataLoss, "a dimension of 0"},

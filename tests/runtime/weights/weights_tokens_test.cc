@@ -55,8 +55,8 @@ TEST(GgufTokensTest, ByteLevelTokensThatAreLiteral) {
 }
 
 TEST(GgufTokensTest, SentencePiece) {
-  GgufMetadata metadata = Metadata("llama", {"<unk>", "<s>", "<0x0A>", "<0xfe>", "\u2581the", "a\u2581b", "\u2581\u2581",
-                                             "<0x41>"});
+  GgufMetadata metadata = Metadata(
+      "llama", {"<unk>", "<s>", "<0x0A>", "<0xfe>", "\u2581the", "a\u2581b", "\u2581\u2581", "<0x41>"});
   metadata["tokenizer.ggml.token_type"] = Integers{2, 3, 6, 6, 1, 1, 4, 1};
   auto table = TokenTableFromGguf(metadata);
   ASSERT_TRUE(table.ok()) << table.status().ToString();
