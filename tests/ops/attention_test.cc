@@ -77,7 +77,8 @@ struct Batch {
   PagedAttentionParams Params() {
     PagedAttentionParams p;
     const size_t block = static_cast<size_t>(shape.kv_heads) * shape.block_size * shape.head_dim;
-    p.cache = {k.data(), v.data(), static_cast<int32_t>(k.size() / block), shape.kv_heads, shape.block_size, shape.head_dim};
+    p.cache = {k.data(), v.data(), static_cast<int32_t>(k.size() / block), shape.kv_heads, shape.block_size,
+               shape.head_dim};
     p.out = out.data();
     p.q = q.data();
     p.query_start = query_start.data();
