@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 
 import pytest
@@ -53,17 +54,19 @@ def test_kinds_of_outputs(llm):
     growing = asyncio.run(run(RequestOutputKind.CUMULATIVE))
     assert growing[-1].outputs[0].token_ids == PARIS
     assert [o.finished for o in growing] == [False] * (len(growing) - 1) + [True]
-    for a, b in zip(growing, growing[1:]):
+    for a, b in itertools.pairwise(growing):
         assert b.outputs[0].text.startswith(a.outputs[0].text)
         assert b.outputs[0].token_ids[: len(a.outputs[0].token_ids)] == a.outputs[0].token_ids
 
     deltas = asyncio.run(run(RequestOutputKind.DELTA))
-    assert sum((o.outputs[0].token_ids for o in deltas), []) == PARIS
+    assert [i for o in deltas for i in o.outputs[0].token_ids] == PARIS
     assert "".join(o.outputs[0].text for o in deltas) == " Paris.\n\nThe"
     assert all(o.outputs[0].token_ids or o.finished for o in deltas)
 
     (only,) = asyncio.run(run(RequestOutputKind.FINAL_ONLY))
-    assert only == growing[-1].__class__(**{**vars(growing[-1]), "request_id": only.request_id, "num_cached_tokens": only.num_cached_tokens})
+    assert only == growing[-1].__class__(
+        **{**vars(growing[-1]), "request_id": only.request_id, "num_cached_tokens": only.num_cached_tokens}
+    )
 
 
 def test_many_at_once(tiny):
@@ -147,7 +150,9 @@ def test_slow_reader_gets_steps_together(tiny):
 
     async def run():
         got, outputs = [], 0
-        stream = tiny.generate({"prompt_token_ids": [5, 6]}, greedy(200, detokenize=False), output_kind=RequestOutputKind.DELTA)
+        stream = tiny.generate(
+            {"prompt_token_ids": [5, 6]}, greedy(200, detokenize=False), output_kind=RequestOutputKind.DELTA
+        )
         async for out in stream:
             got += out.outputs[0].token_ids
             outputs += 1

@@ -13,7 +13,10 @@ def render(source: str, messages=USER, **options) -> str:
 
 
 def test_blocks_are_trimmed():
-    assert render("{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}\n") == "hi <b>\n"
+    assert (
+        render("{% for m in messages %}\n    {% if true %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}\n")
+        == "hi <b>\n"
+    )
 
 
 def test_names_of_the_field():
@@ -54,7 +57,7 @@ def test_continue_final_message():
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "range"),
         ("{{ 'x' * 999999999 }}", "repetition"),
         ("{{ 2 ** 99999999 }}", "too large"),
-        ("{{ messages[5].content }}", "undefined"),
+        ("{{ messages[5].content }}", "no element 5"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{% if %}", "TemplateSyntaxError"),
         ("{% include '/etc/passwd' %}", "chat template"),
@@ -83,7 +86,14 @@ def test_template_limit():
 
 @pytest.mark.parametrize(
     "messages",
-    ["hi", {"role": "user"}, [5], [{"content": "x"}], [{"role": "user", "content": 5}], [{"role": "user", "content": [{"type": "image_url"}]}]],
+    [
+        "hi",
+        {"role": "user"},
+        [5],
+        [{"content": "x"}],
+        [{"role": "user", "content": 5}],
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+    ],
 )
 def test_messages_that_are_none(messages):
     with pytest.raises(ChatTemplateError, match="message"):

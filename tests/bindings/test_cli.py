@@ -79,7 +79,8 @@ def test_missing_model_package(monkeypatch):
 
 def test_importing_the_package_is_light():
     """Neither torch nor the extension nor the tokenizer libraries are loaded by the import."""
-    code = "import sys, fastllm_core; print([m for m in ('torch', 'numpy', 'tokenizers', 'jinja2', 'fastllm_core._C') if m in sys.modules])"
+    heavy = ("torch", "numpy", "tokenizers", "jinja2", "fastllm_core._C")
+    code = f"import sys, fastllm_core; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
@@ -114,7 +115,9 @@ def test_chat_keeps_the_conversation():
 
 def test_broken_pipe():
     command = " ".join([*FASTLLM, "generate", "--temperature", "0", "--ignore-eos", "--max-tokens", "200", "Hello"])
-    out = subprocess.run(["bash", "-c", f"{command} | head -c 1; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=300)
+    out = subprocess.run(
+        ["bash", "-c", f"{command} | head -c 1; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=300
+    )
     assert out.stdout.endswith("141\n"), out.stdout
     assert out.stderr == ""
 

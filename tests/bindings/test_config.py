@@ -25,7 +25,9 @@ def test_one_stop_string_is_a_list_of_one():
     assert SamplingParams(stop="\n").stop == ["\n"]
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p)), lambda p: p.clone()])
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p)), lambda p: p.clone()]
+)
 def test_copies_are_equal_and_apart(again):
     p = SamplingParams(temperature=0.5, stop=["x"], stop_token_ids=[1, 2], seed=7)
     q = again(p)
@@ -53,7 +55,10 @@ def test_no_hash_because_values_change():
         hash(SamplingParams())
 
 
-@pytest.mark.parametrize(("cls", "wrong", "near"), [(SamplingParams, "temprature", "temperature"), (EngineConfig, "max_num_seq", "max_num_seqs")])
+@pytest.mark.parametrize(
+    ("cls", "wrong", "near"),
+    [(SamplingParams, "temprature", "temperature"), (EngineConfig, "max_num_seq", "max_num_seqs")],
+)
 def test_unknown_keyword_names_the_nearest(cls, wrong, near):
     with pytest.raises(UnknownOptionError, match=f"{wrong}.*{near}") as e:
         cls(**{wrong: 1})

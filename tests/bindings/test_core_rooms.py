@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastllm_core import CorruptFileError, InvalidArgumentError, SamplingParams, _C
+from fastllm_core import _C, CorruptFileError, InvalidArgumentError, SamplingParams
 
 T = _C._core_testing
 BLOCK = 4

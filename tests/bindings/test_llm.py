@@ -82,10 +82,12 @@ def test_empty_batch(llm):
     assert llm.generate([], greedy(1)) == []
 
 
-@pytest.mark.parametrize("bad", [[], [49152], [-1], [1.5], ["a"], [None], [True], [2**40], {"prompt": 5}, {"text": "x"}, {}, 7])
+@pytest.mark.parametrize(
+    "bad", [[], [49152], [-1], [1.5], ["a"], [None], [True], [2**40], {"prompt": 5}, {"text": "x"}, {}, 7]
+)
 def test_one_bad_prompt_stops_the_batch_before_it_runs(llm, bad):
     before = llm.stats().finished_requests
-    with pytest.raises((ValueError, TypeError), match="^prompt 1: "):
+    with pytest.raises((ValueError, TypeError), match=r"^prompt 1: "):
         llm.generate([FRANCE, bad, FRANCE], greedy(5), use_tqdm=False)
     assert llm.stats().finished_requests == before
     assert llm.stats().running == llm.stats().waiting == 0
@@ -142,7 +144,9 @@ def test_two_threads(tiny):
     results = {}
 
     def work(n):
-        results[n] = [o.outputs[0].token_ids for o in tiny.generate([[n, 6]] * 3, greedy(20, detokenize=False), use_tqdm=False)]
+        results[n] = [
+            o.outputs[0].token_ids for o in tiny.generate([[n, 6]] * 3, greedy(20, detokenize=False), use_tqdm=False)
+        ]
 
     threads = [threading.Thread(target=work, args=(n,)) for n in (5, 9)]
     for t in threads:
@@ -163,13 +167,18 @@ def test_after_shutdown(tiny_options):
 
 
 def test_keywords(tiny_options):
-    statements = {"enforce_eager": True, "disable_log_stats": True, "trust_remote_code": False, "generation_config": "vllm"}
+    statements = {
+        "enforce_eager": True,
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "generation_config": "vllm",
+    }
     with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
     for name, value in [("enforce_eager", False), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
-    with pytest.raises(UnknownOptionError, match="max_num_seq'.*max_num_seqs"):
+    with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
         LLM(**tiny_options, max_num_seq=4)
 
 

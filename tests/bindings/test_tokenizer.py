@@ -142,7 +142,18 @@ def test_damaged_metadata(changes, error, words):
         tokenizer_from_metadata(bpe_metadata(**changes), "x.gguf")
 
 
-TEXTS = ["hello world", " two  spaces ", "naïve café", "日本語 😀", "a\nb\tc", "", "   ", "hello hello", "x" * 50, "▁mark"]
+TEXTS = [
+    "hello world",
+    " two  spaces ",
+    "naïve café",
+    "日本語 😀",
+    "a\nb\tc",
+    "",
+    "   ",
+    "hello hello",
+    "x" * 50,
+    "▁mark",
+]
 
 
 @pytest.fixture(scope="module")
