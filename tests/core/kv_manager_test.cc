@@ -91,7 +91,7 @@ TEST(KvManager, HitLeavesOneTokenToCompute) {
   const Tokens tokens = Range(8);
   AdmitAll(&kv, 0, tokens);
   kv.Close(0);
-  EXPECT_EQ(AdmitAll(&kv, 0, tokens), 4);  // the whole second block again
+  EXPECT_EQ(AdmitAll(&kv, 0, tokens), 4);         // the whole second block again
   EXPECT_EQ(kv.index()->num_cached_blocks(), 3);  // both copies of it are cached, under one node
   EXPECT_EQ(kv.index()->num_nodes(), 2);
   kv.Close(0);
@@ -144,7 +144,7 @@ TEST(KvManager, OnlyBlocksComputedByThisStepAreIndexed) {
 }
 
 TEST(KvManager, WholePromptMustFitAtAdmission) {
-  KvManager kv(Config(6, 4));  // 5 blocks
+  KvManager kv(Config(6, 4));       // 5 blocks
   const Tokens tokens = Range(21);  // 6 blocks
   kv.Open(0, "");
   EXPECT_FALSE(kv.Admit(0, tokens, kv.FindPrefix(0, tokens), 4));
@@ -170,7 +170,7 @@ TEST(KvManager, WholePromptMustFitAtAdmission) {
 TEST(KvManager, FreeBlocksOfTheHitCountAsNeeded) {
   KvManager kv(Config(5, 2));  // 4 blocks
   AdmitAll(&kv, 0, Range(4));
-  kv.Close(0);              // 2 free cached blocks
+  kv.Close(0);                      // 2 free cached blocks
   AdmitAll(&kv, 1, Range(2, 700));  // 1 of the others in use: 3 free, 2 of them cached
   kv.Open(0, "");
   const Tokens tokens = Range(8);  // 2 hits + 2 new = all 4

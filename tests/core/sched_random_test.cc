@@ -42,7 +42,7 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
     kv_.enable_prefix_caching = c.caching;
     kv_.groups.assign(c.num_groups, KvGroupSpec{});
     scheduler_ = std::make_unique<Scheduler>(sched_, kv_);
-    executor_ = std::make_unique<FakeExecutor>(kv_, kVocab);
+    executor_ = std::make_unique<KvCheckingExecutor>(kv_, kVocab);
     capacity_ = (c.num_blocks - 1) / c.num_groups * c.block_size;
     if (!c.chunked) capacity_ = std::min(capacity_, c.max_num_batched_tokens);
   }
@@ -86,7 +86,10 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
       EXPECT_TRUE(ids.insert(row.id).second) << row.id << " is in two rows";
       EXPECT_TRUE(live_.contains(row.id)) << row.id << " is not live";
     }
-    for (RequestId id : plan.removed) EXPECT_FALSE(ids.contains(id)) << id << " is removed and scheduled";
+    // A removed one is in the plan only when it starts anew (removed by a plan without rows, which nobody ran).
+    std::set<RequestId> added;
+    for (const NewSequence& s : plan.added) added.insert(s.id);
+    for (RequestId id : plan.removed) EXPECT_EQ(ids.contains(id), added.contains(id)) << id;
     const SchedulerStats stats = scheduler_->stats();
     EXPECT_LE(stats.running, sched_.max_num_seqs);
     EXPECT_EQ(stats.used_blocks + stats.free_blocks, kv_.num_blocks - 1);
@@ -143,7 +146,7 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
   KvConfig kv_;
   int32_t capacity_ = 0;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<KvCheckingExecutor> executor_;
   std::set<RequestId> live_;
   std::map<RequestId, std::shared_ptr<const Request>> requests_;
   std::map<RequestId, std::vector<TokenId>> outputs_;
@@ -165,25 +168,25 @@ TEST_P(RandomScheduling, KeepsEveryPromiseAndLeavesNothingBehind) {
   EXPECT_EQ(stats.used_blocks, 0);
   EXPECT_EQ(stats.free_blocks, kv_.num_blocks - 1);
   EXPECT_GT(num_finished_, kNumRequests / 4);
-  if (GetParam().caching) EXPECT_GT(stats.prefix_hit_tokens, 0);
+  EXPECT_EQ(stats.prefix_hit_tokens > 0, GetParam().caching);
   EXPECT_LE(stats.prefix_hit_tokens, stats.prefix_query_tokens);
   EXPECT_TRUE(scheduler_->ResetPrefixCache());
-  if (GetParam().num_blocks < 60) EXPECT_GT(stats.preemptions, 0) << "the pool was meant to be too small";
+  const bool small_pool = kv_.num_blocks < 60;
+  EXPECT_TRUE(!small_pool || stats.preemptions > 0) << "the pool was meant to be too small";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Configs, RandomScheduling,
-    //            seed blocks bs seqs batch thr  cache chunk groups early
-    ::testing::Values(RandomCase{1, 400, 4, 16, 64, 0, true, true, 1, false},
-                      RandomCase{2, 40, 4, 16, 64, 0, true, true, 1, false},
-                      RandomCase{3, 40, 4, 16, 17, 0, false, true, 1, false},
-                      RandomCase{4, 50, 4, 16, 64, 5, true, true, 2, false},
-                      RandomCase{5, 200, 1, 8, 32, 7, true, true, 1, true},
-                      RandomCase{6, 12, 16, 4, 100, 0, true, true, 1, true},
-                      RandomCase{7, 40, 4, 16, 80, 0, true, false, 1, false},
-                      RandomCase{8, 40, 4, 16, 64, 3, true, true, 1, true},
-                      RandomCase{9, 3, 16, 3, 7, 0, true, true, 1, false},
-                      RandomCase{10, 40, 3, 16, 1, 0, true, true, 1, false}));
+INSTANTIATE_TEST_SUITE_P(Configs, RandomScheduling,
+                         //            seed blocks bs seqs batch thr  cache chunk groups early
+                         ::testing::Values(RandomCase{1, 400, 4, 16, 64, 0, true, true, 1, false},
+                                           RandomCase{2, 40, 4, 16, 64, 0, true, true, 1, false},
+                                           RandomCase{3, 40, 4, 16, 17, 0, false, true, 1, false},
+                                           RandomCase{4, 50, 4, 16, 64, 5, true, true, 2, false},
+                                           RandomCase{5, 200, 1, 8, 32, 7, true, true, 1, true},
+                                           RandomCase{6, 12, 16, 4, 100, 0, true, true, 1, true},
+                                           RandomCase{7, 40, 4, 16, 80, 0, true, false, 1, false},
+                                           RandomCase{8, 40, 4, 16, 64, 3, true, true, 1, true},
+                                           RandomCase{9, 9, 4, 3, 7, 0, true, true, 1, false},
+                                           RandomCase{10, 25, 3, 16, 6, 0, true, true, 1, false}));
 
 }  // namespace
 }  // namespace fastllm

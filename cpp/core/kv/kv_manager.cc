@@ -30,10 +30,9 @@ Status CheckKvConfig(const KvConfig& config) {
 
 KvManager::KvManager(const KvConfig& config)
     : block_size_(Checked(config).block_size),
-      index_(config.enable_prefix_caching
-                 ? std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
-                                                 static_cast<int32_t>(config.groups.size()))
-                 : nullptr),
+      index_(config.enable_prefix_caching ? std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
+                                                                          static_cast<int32_t>(config.groups.size()))
+                                          : nullptr),
       pool_(config.num_blocks, index_.get()),
       coordinator_(config.groups, config.block_size, &pool_, index_.get()),
       row_(config.groups.size()) {}
@@ -128,8 +127,8 @@ void KvManager::IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, in
   ExtendHashes(&s, tokens);
   for (int32_t i = s.num_indexed; i < num_full; ++i) {
     for (int32_t group = 0; group < num_groups(); ++group) row_[group] = table(slot, group)[i];
-    s.tail = index_->Insert(s.tail, s.hashes[i], BlockTokens(tokens, i),
-                            i == 0 ? s.extra_keys : std::string_view(), row_);
+    s.tail =
+        index_->Insert(s.tail, s.hashes[i], BlockTokens(tokens, i), i == 0 ? s.extra_keys : std::string_view(), row_);
   }
   s.num_indexed = num_full;
 }

@@ -89,8 +89,8 @@ class KvManager {
   std::vector<Slot> slots_;
   std::vector<PrefixNode> hit_;  // of the last FindPrefix(), for hit_slot_; any change of the cache ends it
   KvSlot hit_slot_ = -1;
-  std::vector<BlockId> row_;     // one block per group, while indexing
-  int32_t reserved_ = 0;         // sum over slots
+  std::vector<BlockId> row_;  // one block per group, while indexing
+  int32_t reserved_ = 0;      // sum over slots
 };
 
 }  // namespace fastllm

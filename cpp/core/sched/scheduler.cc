@@ -32,7 +32,7 @@ struct Scheduler::Impl {
   SlotList waiting{&table};
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
   uint64_t last_step_id = 0;
-  SchedulerStats counters;         // the int64_t ones
+  SchedulerStats counters;  // the int64_t ones
 };
 
 int32_t Scheduler::Impl::NumNewTokens(int32_t num_left, int32_t budget) const {
@@ -50,7 +50,7 @@ bool Scheduler::Impl::ScheduleRunning(StepPlan* plan, int32_t* budget) {
     const int32_t num_new = NumNewTokens(seq.num_tokens() - seq.num_computed_tokens, *budget);
     if (num_new <= 0) continue;  // its next token is still in flight
     SequenceDiff& diff = plan->diffs.emplace_back();
-    diff.id = seq.request->id;
+    diff.id = record.id;
     diff.num_computed_tokens = seq.num_computed_tokens;
     diff.new_block_ids.resize(kv.num_groups());
     // Victims come from the back and this loop runs from the front, so none of them is in the plan.
@@ -94,8 +94,8 @@ void Scheduler::Impl::ScheduleWaiting(StepPlan* plan, int32_t* budget) {
     seq.state = SequenceState::kRunning;
     seq.num_computed_tokens = num_hit;
     record.known_to_executor = true;
-    plan->added.push_back({seq.request->id, seq.tokens, seq.num_prompt_tokens(), num_hit,
-                           MakeSamplingSpec(*seq.request), kv.Tables(slot)});
+    plan->added.push_back(
+        {record.id, seq.tokens, seq.num_prompt_tokens(), num_hit, MakeSamplingSpec(*seq.request), kv.Tables(slot)});
     AddRow(&record, num_new, plan, budget);
   }
 }
@@ -105,7 +105,7 @@ void Scheduler::Impl::AddRow(SequenceRecord* record, int32_t num_new, StepPlan* 
   seq.num_computed_tokens += num_new;
   const bool sample = seq.num_computed_tokens == seq.num_tokens();
   if (sample) ++record->num_in_flight;
-  plan->rows.push_back({seq.request->id, num_new, sample});
+  plan->rows.push_back({record->id, num_new, sample});
   plan->total_tokens += num_new;
   *budget -= num_new;
 }
@@ -119,13 +119,13 @@ void Scheduler::Impl::Preempt(SeqSlot slot) {
   record.seq.num_computed_tokens = 0;
   ++record.seq.num_preemptions;
   ++counters.preemptions;
-  removed.push_back(record.seq.request->id);
+  removed.push_back(record.id);
   record.known_to_executor = false;
 }
 
 void Scheduler::Impl::Remove(SeqSlot slot) {
   const SequenceRecord& record = table[slot];
-  if (record.known_to_executor) removed.push_back(record.seq.request->id);
+  if (record.known_to_executor) removed.push_back(record.id);
   (record.seq.state == SequenceState::kRunning ? running : waiting).Remove(slot);
   kv.Close(slot);
   table.Erase(slot);
@@ -135,7 +135,7 @@ SequenceUpdate Scheduler::Impl::ApplySampled(SeqSlot slot, const std::vector<Tok
   SequenceRecord& record = table[slot];
   Sequence& seq = record.seq;
   SequenceUpdate update;
-  update.id = seq.request->id;
+  update.id = record.id;
   update.num_cached_tokens = seq.num_cached_tokens;
   --record.num_in_flight;
   for (TokenId token : tokens) {
@@ -181,9 +181,9 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
     return Status::InvalidArgument(sizes + "the KV pool of " + std::to_string(impl_->kv.capacity_tokens()) + " tokens");
   }
   if (!impl_->config.enable_chunked_prefill && most > impl_->config.max_num_batched_tokens) {
-    return Status::InvalidArgument(sizes + "one step of max_num_batched_tokens = " +
-                                   std::to_string(impl_->config.max_num_batched_tokens) +
-                                   ", and chunked prefill is off");
+    return Status::InvalidArgument(
+        sizes + "one step of max_num_batched_tokens = " + std::to_string(impl_->config.max_num_batched_tokens) +
+        ", and chunked prefill is off");
   }
   Sequence sequence;
   sequence.tokens = request->prompt;

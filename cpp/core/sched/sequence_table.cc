@@ -13,13 +13,15 @@ SeqSlot SequenceTable::Insert(Sequence sequence) {
     slot = unused_.back();
     unused_.pop_back();
   }
-  slot_of_[sequence.request->id] = slot;
+  const RequestId id = sequence.request->id;
+  slot_of_[id] = slot;
+  records_[slot].id = id;
   records_[slot].seq = std::move(sequence);
   return slot;
 }
 
 void SequenceTable::Erase(SeqSlot slot) {
-  slot_of_.erase(records_[slot].seq.request->id);
+  slot_of_.erase(records_[slot].id);
   records_[slot] = SequenceRecord{};
   unused_.push_back(slot);
 }

@@ -16,9 +16,10 @@ inline constexpr SeqSlot kNoSlot = -1;
 
 struct SequenceRecord {
   Sequence seq;
-  SeqSlot prev = kNoSlot;            // in the list that holds it
+  RequestId id = 0;        // seq.request->id, without the way there
+  SeqSlot prev = kNoSlot;  // in the list that holds it
   SeqSlot next = kNoSlot;
-  int32_t num_in_flight = 0;         // scheduled rows whose sampled token has not come back
+  int32_t num_in_flight = 0;  // scheduled rows whose sampled token has not come back
   bool known_to_executor = false;
 };
 

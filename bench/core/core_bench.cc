@@ -1,0 +1,176 @@
+// Micro benchmarks of the scheduler and the KV block pool, without any model: what one step costs the engine thread.
+// Prints one line `RESULT {json}` for each figure; the only argument, if any, keeps the figures whose name contains it.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/kv/block_hash.h"
+#include "core/kv/block_pool.h"
+#include "core/kv/kv_manager.h"
+#include "core/sched/scheduler.h"
+
+namespace fastllm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double NanosSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+}
+
+void Require(bool ok) {
+  if (ok) return;
+  std::fprintf(stderr, "core_bench: the benchmark's own set-up failed\n");
+  std::exit(1);
+}
+
+double Median(std::vector<double>* values) {
+  const auto middle = values->begin() + static_cast<ptrdiff_t>(values->size() / 2);
+  std::nth_element(values->begin(), middle, values->end());
+  return *middle;
+}
+
+void Report(const std::string& name, double value) {
+  std::printf("RESULT {\"name\": \"%s\", \"value\": %.4g, \"unit\": \"ns\", \"reference\": null, \"ratio\": null}\n",
+              name.c_str(), value);
+}
+
+std::shared_ptr<Request> MakeRequest(RequestId id, int32_t prompt_tokens, int32_t max_tokens, TokenId first) {
+  auto request = std::make_shared<Request>();
+  request->id = id;
+  request->prompt.resize(prompt_tokens);
+  std::iota(request->prompt.begin(), request->prompt.end(), first);
+  request->max_tokens = max_tokens;
+  return request;
+}
+
+// Answers a plan as an executor would, with a token that stops nothing.
+StepResult Answer(const StepPlan& plan) {
+  StepResult result;
+  result.step_id = plan.step_id;
+  for (const ScheduledRow& row : plan.rows) {
+    if (row.sample) result.rows.push_back({row.id, {7}});
+  }
+  return result;
+}
+
+// `count` running sequences that all decode: median time of Schedule() and of Update() over many steps.
+void BenchDecode(int32_t count) {
+  constexpr int kSteps = 1000;
+  SchedConfig sched;
+  sched.max_num_seqs = count;
+  sched.max_num_batched_tokens = 8192;
+  KvConfig kv;
+  kv.num_blocks = count * 100;
+  Scheduler scheduler(sched, kv);
+  for (int32_t i = 0; i < count; ++i) {
+    Require(scheduler.Add(MakeRequest(i + 1, 128, kSteps + 400, i * 200)).ok());
+  }
+  for (int i = 0; i < 100; ++i) {
+    const StepPlan plan = scheduler.Schedule();
+    scheduler.Update(plan, Answer(plan));
+  }
+  std::vector<double> schedule, update;
+  for (int i = 0; i < kSteps; ++i) {
+    auto start = Clock::now();
+    const StepPlan plan = scheduler.Schedule();
+    schedule.push_back(NanosSince(start));
+    const StepResult result = Answer(plan);
+    start = Clock::now();
+    scheduler.Update(plan, result);
+    update.push_back(NanosSince(start));
+  }
+  const std::string suffix = "/decode_" + std::to_string(count);
+  Report("core/sched/schedule" + suffix, Median(&schedule));
+  Report("core/sched/update" + suffix, Median(&update));
+}
+
+// The whole life of a request that makes one token: Add, Schedule (admission), Update, block by block of its prompt.
+// `cached`: all have one prompt, so all but the last block are hits.
+void BenchAdmission(int32_t prompt_tokens, bool cached) {
+  constexpr int kRequests = 2000;
+  SchedConfig sched;
+  sched.max_num_batched_tokens = prompt_tokens;
+  KvConfig kv;
+  kv.num_blocks = 4 * prompt_tokens / kv.block_size + 2;
+  Scheduler scheduler(sched, kv);
+  std::vector<std::shared_ptr<Request>> requests;
+  for (int i = 0; i < kRequests; ++i) requests.push_back(MakeRequest(i + 1, prompt_tokens, 1, cached ? 0 : i * 9));
+  const auto start = Clock::now();
+  for (const auto& request : requests) {
+    Require(scheduler.Add(request).ok());
+    const StepPlan plan = scheduler.Schedule();
+    scheduler.Update(plan, Answer(plan));
+  }
+  Report("core/sched/request_" + std::to_string(prompt_tokens) + (cached ? "/cached" : "/new"),
+         NanosSince(start) / kRequests);
+}
+
+void BenchPool() {
+  constexpr int kRounds = 20000, kBlocks = 64;
+  BlockPool pool(4096, nullptr);
+  std::vector<BlockId> table;
+  const auto start = Clock::now();
+  for (int i = 0; i < kRounds; ++i) {
+    table.clear();
+    Require(pool.Allocate(kBlocks, &table));
+    pool.Free(table);
+  }
+  Report("core/kv/pool_allocate_free_block", NanosSince(start) / kRounds / kBlocks);
+}
+
+void BenchHash() {
+  constexpr int kRounds = 1000000;
+  std::vector<TokenId> tokens(16);
+  std::iota(tokens.begin(), tokens.end(), 1);
+  BlockHash hash = kChainSeed;
+  const auto start = Clock::now();
+  for (int i = 0; i < kRounds; ++i) hash = HashBlock(hash, tokens, {});
+  const double nanos = NanosSince(start) / kRounds;
+  std::fprintf(stderr, "hash %016llx\n", static_cast<unsigned long long>(hash.lo ^ hash.hi));
+  Report("core/kv/hash_block_16", nanos);
+}
+
+void BenchLookup() {
+  constexpr int kRounds = 2000, kTokens = 8192;
+  KvConfig config;
+  config.num_blocks = 4096;
+  KvManager kv(config);
+  std::vector<TokenId> tokens(kTokens);
+  std::iota(tokens.begin(), tokens.end(), 1);
+  kv.Open(0, {});
+  Require(kv.Admit(0, tokens, kv.FindPrefix(0, tokens), kTokens));
+  kv.Open(1, {});
+  int64_t hits = 0;
+  const auto start = Clock::now();
+  for (int i = 0; i < kRounds; ++i) hits += kv.FindPrefix(1, tokens) / config.block_size;
+  Report("core/kv/prefix_lookup_block", NanosSince(start) / static_cast<double>(hits));
+}
+
+}  // namespace
+}  // namespace fastllm
+
+int main(int argc, char** argv) {
+  const std::string filter = argc > 1 ? argv[1] : "";
+  const std::vector<std::pair<std::string, std::function<void()>>> benches = {
+      {"core/sched/schedule/decode_256 core/sched/update/decode_256", [] { fastllm::BenchDecode(256); }},
+      {"core/sched/schedule/decode_1024 core/sched/update/decode_1024", [] { fastllm::BenchDecode(1024); }},
+      {"core/sched/request_2048/new", [] { fastllm::BenchAdmission(2048, false); }},
+      {"core/sched/request_2048/cached", [] { fastllm::BenchAdmission(2048, true); }},
+      {"core/kv/pool_allocate_free_block", fastllm::BenchPool},
+      {"core/kv/hash_block_16", fastllm::BenchHash},
+      {"core/kv/prefix_lookup_block", fastllm::BenchLookup},
+  };
+  for (const auto& [names, run] : benches) {
+    if (names.find(filter) != std::string::npos) run();
+  }
+  return 0;
+}
