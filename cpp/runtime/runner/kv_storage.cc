@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/executor/local_executor.h"
+#include "runtime/runner/runner_options.h"
 
 namespace fastllm::runtime {
 

@@ -11,7 +11,7 @@
 #include "core/step/step_result.h"
 #include "fastllm/status.h"
 #include "ops/contract/embedding.h"
-#include "runtime/executor/local_executor.h"
+#include "runtime/runner/runner_options.h"
 #include "runtime/models/base/model.h"
 #include "runtime/models/model_config.h"
 #include "runtime/nn/param.h"
