@@ -19,7 +19,7 @@
 
 namespace fastllm {
 
-inline uint64_t Fingerprint(uint64_t before, TokenId token) {
+inline uint64_t KvFingerprint(uint64_t before, TokenId token) {
   uint64_t x = (before ^ static_cast<uint64_t>(token + 1)) * 0xd6e8feb86659fd93ull;
   return x ^ (x >> 31);
 }
@@ -27,13 +27,13 @@ inline uint64_t Fingerprint(uint64_t before, TokenId token) {
 // Not the engine's salt handling: the plan does not carry the salt, so the test tells it for each request.
 inline uint64_t SaltFingerprint(const std::string& salt) {
   uint64_t x = 1;
-  for (char c : salt) x = Fingerprint(x, c);
+  for (char c : salt) x = KvFingerprint(x, c);
   return x;
 }
 
-class FakeExecutor {
+class KvCheckingExecutor {
  public:
-  FakeExecutor(const KvConfig& kv, int32_t vocab) : kv_(kv), vocab_(vocab) {
+  KvCheckingExecutor(const KvConfig& kv, int32_t vocab) : kv_(kv), vocab_(vocab) {
     cache_.assign(static_cast<size_t>(kv.num_blocks) * kv.block_size, 0);
   }
 
@@ -111,7 +111,7 @@ class FakeExecutor {
     ASSERT_LE(s.num_computed + row.num_tokens, static_cast<int32_t>(s.tokens.size()));
     uint64_t f = salts_.contains(row.id) ? salts_[row.id] : SaltFingerprint("");
     for (int32_t p = 0; p < s.num_computed + row.num_tokens; ++p) {
-      f = Fingerprint(f, s.tokens[p]);
+      f = KvFingerprint(f, s.tokens[p]);
       if (p < s.num_computed) continue;
       for (size_t g = 0; g < s.blocks.size(); ++g) Cell(s, g, p) = f;
     }
@@ -125,7 +125,7 @@ class FakeExecutor {
     EXPECT_GE(covered, static_cast<size_t>(end)) << "the table of " << row.id << " is too short";
     uint64_t f = salts_.contains(row.id) ? salts_[row.id] : SaltFingerprint("");
     for (int32_t p = 0; p < end; ++p) {
-      f = Fingerprint(f, s.tokens[p]);
+      f = KvFingerprint(f, s.tokens[p]);
       for (size_t g = 0; g < s.blocks.size(); ++g) {
         ASSERT_EQ(Cell(s, g, p), f) << "request " << row.id << " reads foreign KV at position " << p;
       }
@@ -148,11 +148,11 @@ class FakeExecutor {
 // What the fake model generates for a request that nobody stops: `count` tokens.
 inline std::vector<TokenId> FakeOutput(const Request& request, int32_t vocab, int32_t count) {
   uint64_t f = SaltFingerprint(request.cache_salt);
-  for (TokenId token : request.prompt) f = Fingerprint(f, token);
+  for (TokenId token : request.prompt) f = KvFingerprint(f, token);
   std::vector<TokenId> output;
   while (static_cast<int32_t>(output.size()) < count) {
-    output.push_back(FakeExecutor::Sample(f, vocab));
-    f = Fingerprint(f, output.back());
+    output.push_back(KvCheckingExecutor::Sample(f, vocab));
+    f = KvFingerprint(f, output.back());
   }
   return output;
 }

@@ -42,7 +42,7 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
     kv_.enable_prefix_caching = c.caching;
     kv_.groups.assign(c.num_groups, KvGroupSpec{});
     scheduler_ = std::make_unique<Scheduler>(sched_, kv_);
-    executor_ = std::make_unique<FakeExecutor>(kv_, kVocab);
+    executor_ = std::make_unique<KvCheckingExecutor>(kv_, kVocab);
     capacity_ = (c.num_blocks - 1) / c.num_groups * c.block_size;
     if (!c.chunked) capacity_ = std::min(capacity_, c.max_num_batched_tokens);
   }
@@ -146,7 +146,7 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
   KvConfig kv_;
   int32_t capacity_ = 0;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<KvCheckingExecutor> executor_;
   std::set<RequestId> live_;
   std::map<RequestId, std::shared_ptr<const Request>> requests_;
   std::map<RequestId, std::vector<TokenId>> outputs_;

@@ -1,104 +1,17 @@
-#include "core/sched/scheduler.h"
-
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "core/base/check.h"
-#include "sched_fake_executor.h"
+#include "core/sched/scheduler.h"
+#include "sched_fixture.h"
 
 namespace fastllm {
 namespace {
 
 using Tokens = std::vector<TokenId>;
 using Blocks = std::vector<BlockId>;
-
-constexpr int32_t kVocab = 50000;
-
-Tokens Range(int32_t count, TokenId first) {
-  Tokens tokens(count);
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-// "id:tokens" of each row, with "*" when the row is sampled.
-std::string Rows(const StepPlan& plan) {
-  std::string text;
-  for (const ScheduledRow& row : plan.rows) {
-    if (!text.empty()) text += ' ';
-    text += std::to_string(row.id);
-    text += ':';
-    text += std::to_string(row.num_tokens);
-    if (row.sample) text += '*';
-  }
-  return text;
-}
-
-class SchedulerTest : public ::testing::Test {
- protected:
-  SchedulerTest() {
-    sched_.max_num_seqs = 8;
-    sched_.max_num_batched_tokens = 64;
-    sched_.max_model_len = 1000;
-    kv_.num_blocks = 101;
-    kv_.block_size = 4;
-  }
-
-  Scheduler& scheduler() {
-    if (scheduler_ == nullptr) {
-      scheduler_ = std::make_unique<Scheduler>(sched_, kv_);
-      executor_ = std::make_unique<FakeExecutor>(kv_, kVocab);
-    }
-    return *scheduler_;
-  }
-
-  std::shared_ptr<Request> Make(RequestId id, Tokens prompt, int32_t max_tokens = 100) {
-    auto request = std::make_shared<Request>();
-    request->id = id;
-    request->prompt = std::move(prompt);
-    request->max_tokens = max_tokens;
-    return request;
-  }
-
-  // Prompts of different ids share no token.
-  void Add(RequestId id, int32_t prompt, int32_t max_tokens = 100) {
-    ASSERT_TRUE(scheduler().Add(Make(id, Range(prompt, static_cast<TokenId>(id) * 1000), max_tokens)).ok());
-  }
-
-  // Plans and runs one step; the plan.
-  StepPlan Step() {
-    StepPlan plan = scheduler().Schedule();
-    if (plan.rows.empty()) return plan;
-    for (SequenceUpdate& update : scheduler().Update(plan, executor_->Run(plan))) {
-      Tokens& output = outputs_[update.id];
-      output.insert(output.end(), update.new_tokens.begin(), update.new_tokens.end());
-      updates_[update.id] = update;
-    }
-    return plan;
-  }
-
-  // Plans a step and answers every sampled row with `token`.
-  std::vector<SequenceUpdate> StepWith(TokenId token) {
-    const StepPlan plan = scheduler().Schedule();
-    StepResult result;
-    result.step_id = plan.step_id;
-    for (const ScheduledRow& row : plan.rows) {
-      if (row.sample) result.rows.push_back({row.id, {token}});
-    }
-    return scheduler().Update(plan, result);
-  }
-
-  SchedConfig sched_;
-  KvConfig kv_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<FakeExecutor> executor_;
-  std::map<RequestId, Tokens> outputs_;
-  std::map<RequestId, SequenceUpdate> updates_;
-};
 
 TEST_F(SchedulerTest, NothingToDo) {
   EXPECT_FALSE(scheduler().HasWork());
@@ -122,7 +35,7 @@ TEST_F(SchedulerTest, PrefillThenDecodeThenLength) {
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kNone);
   Step();
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kLength);
-  EXPECT_EQ(outputs_[1], FakeOutput(*Make(1, Range(5, 1000)), kVocab, 3));
+  EXPECT_EQ(outputs_[1], FakeOutput(*Make(1, Range(5, 1000)), kFixtureVocab, 3));
   EXPECT_FALSE(scheduler().HasWork());
   EXPECT_EQ(scheduler().stats().used_blocks, 0);
   EXPECT_EQ(scheduler().stats().scheduled_tokens, 7);
@@ -267,8 +180,8 @@ TEST_F(SchedulerTest, PreemptsTheLastRunningAndKeepsItsOutput) {
   EXPECT_EQ(resumed.added[0].num_prompt_tokens, 8);
   EXPECT_EQ(resumed.added[0].tokens.size(), 13u);
   while (scheduler().HasWork()) Step();
-  EXPECT_EQ(outputs_[1], FakeOutput(*Make(1, Range(8, 1000)), kVocab, 9));
-  EXPECT_EQ(outputs_[2], FakeOutput(*Make(2, Range(8, 2000)), kVocab, 9));
+  EXPECT_EQ(outputs_[1], FakeOutput(*Make(1, Range(8, 1000)), kFixtureVocab, 9));
+  EXPECT_EQ(outputs_[2], FakeOutput(*Make(2, Range(8, 2000)), kFixtureVocab, 9));
   EXPECT_EQ(scheduler().stats().used_blocks, 0);
 }
 
@@ -286,7 +199,7 @@ TEST_F(SchedulerTest, TheLastRunningPreemptsItself) {
   EXPECT_EQ(Rows(resumed), "2:1*");  // its two blocks were still cached
   EXPECT_EQ(resumed.added[0].num_computed_tokens, 8);
   while (scheduler().HasWork()) Step();
-  EXPECT_EQ(outputs_[2], FakeOutput(*Make(2, Range(8, 2000)), kVocab, 4));
+  EXPECT_EQ(outputs_[2], FakeOutput(*Make(2, Range(8, 2000)), kFixtureVocab, 4));
   // Counted at the first admission only.
   EXPECT_EQ(scheduler().stats().prefix_query_tokens, 17);
   EXPECT_EQ(scheduler().stats().prefix_hit_tokens, 0);
@@ -311,7 +224,7 @@ TEST_F(SchedulerTest, SeveralVictimsKeepTheirOrder) {
   while (scheduler().HasWork()) Step();
   for (RequestId id = 1; id <= 4; ++id) {
     const auto request = Make(id, Range(id == 1 ? 4 : 8, static_cast<TokenId>(id) * 1000));
-    EXPECT_EQ(outputs_[id], FakeOutput(*request, kVocab, 20)) << id;
+    EXPECT_EQ(outputs_[id], FakeOutput(*request, kFixtureVocab, 20)) << id;
   }
 }
 
@@ -359,124 +272,6 @@ TEST_F(SchedulerTest, FinishOfAPreemptedSequence) {
   EXPECT_EQ(executor_->num_sequences(), 1u);
 }
 
-TEST_F(SchedulerTest, StopRules) {
-  auto add = [&](RequestId id, auto change) {
-    auto request = Make(id, {5, 6}, 4);
-    request->eos_token_ids = {70, 71};
-    request->sampling.stop_token_ids = {80};
-    change(request.get());
-    ASSERT_TRUE(scheduler().Add(request).ok());
-  };
-  auto nothing = [](Request*) {};
-  add(1, nothing);
-  std::vector<SequenceUpdate> updates = StepWith(70);
-  EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(updates[0].stop_reason, StopReason());
-  EXPECT_EQ(updates[0].new_tokens, (Tokens{70}));
-  add(2, nothing);
-  updates = StepWith(71);
-  EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(updates[0].stop_reason, StopReason(71));
-  add(3, nothing);
-  updates = StepWith(80);
-  EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(updates[0].stop_reason, StopReason(80));
-  // ignore_eos takes out both of the model's ids, not the caller's.
-  add(4, [](Request* r) { r->sampling.ignore_eos = true; });
-  EXPECT_EQ(StepWith(70)[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(StepWith(71)[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(StepWith(80)[0].stop_reason, StopReason(80));
-  // The primary id wins over the same id in stop_token_ids.
-  add(5, [](Request* r) { r->sampling.stop_token_ids = {70}; });
-  updates = StepWith(70);
-  EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(updates[0].stop_reason, StopReason());
-  // With ignore_eos an id that the caller lists still stops, with its reason.
-  add(6, [](Request* r) {
-    r->sampling.ignore_eos = true;
-    r->sampling.stop_token_ids = {70};
-  });
-  EXPECT_EQ(StepWith(70)[0].stop_reason, StopReason(70));
-  // A stop token at the last allowed place is a stop, not a length.
-  add(7, [](Request* r) { r->max_tokens = 1; });
-  EXPECT_EQ(StepWith(70)[0].finish_reason, FinishReason::kStop);
-  add(8, [](Request* r) { r->max_tokens = 1; });
-  EXPECT_EQ(StepWith(9)[0].finish_reason, FinishReason::kLength);
-  EXPECT_EQ(scheduler().stats().used_blocks, 0);
-}
-
-TEST_F(SchedulerTest, ModelLengthEndsASequence) {
-  sched_.max_model_len = 4;
-  ASSERT_TRUE(scheduler().Add(Make(1, {5, 6}, 50)).ok());
-  EXPECT_EQ(StepWith(9)[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(StepWith(9)[0].finish_reason, FinishReason::kLength);
-}
-
-TEST_F(SchedulerTest, MinTokensBansThroughTheSampler) {
-  auto request = Make(1, {5, 6}, 9);
-  request->seed = 42;
-  request->eos_token_ids = {70, 71};
-  request->sampling.stop_token_ids = {80, 70};
-  request->sampling.min_tokens = 2;
-  request->sampling.top_k = -1;
-  request->sampling.temperature = 0.5f;
-  request->sampling.top_p = 0.25f;
-  request->sampling.min_p = 0.125f;
-  ASSERT_TRUE(scheduler().Add(request).ok());
-  StepPlan plan = scheduler().Schedule();
-  const SamplingSpec& spec = plan.added[0].sampling;
-  EXPECT_EQ(spec.banned_until_min, (Tokens{70, 71, 80}));
-  EXPECT_EQ(spec.min_tokens, 2);
-  EXPECT_EQ(spec.top_k, 0);
-  EXPECT_EQ(spec.seed, 42u);
-  EXPECT_EQ(spec.temperature, 0.5f);
-  EXPECT_EQ(spec.top_p, 0.25f);
-  EXPECT_EQ(spec.min_p, 0.125f);
-  // Tokens 0 and 1 are covered by the ban, so they do not stop; token 2 does.
-  EXPECT_EQ(scheduler().Update(plan, {plan.step_id, {}, {{1, {70}}}})[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(StepWith(80)[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(StepWith(70)[0].finish_reason, FinishReason::kStop);
-
-  auto ignoring = std::make_shared<Request>(*request);
-  ignoring->id = 2;
-  ignoring->sampling.ignore_eos = true;
-  ignoring->sampling.stop_token_ids = {80};
-  ASSERT_TRUE(scheduler().Add(ignoring).ok());
-  EXPECT_EQ(scheduler().Schedule().added[0].sampling.banned_until_min, (Tokens{80}));
-
-  auto without = std::make_shared<Request>(*request);
-  without->id = 3;
-  without->sampling.min_tokens = 0;
-  ASSERT_TRUE(scheduler().Add(without).ok());
-  EXPECT_TRUE(scheduler().Schedule().added[0].sampling.banned_until_min.empty());
-}
-
-TEST_F(SchedulerTest, TokensAfterAStopAreDropped) {
-  auto request = Make(1, {5, 6}, 9);
-  request->eos_token_ids = {70};
-  ASSERT_TRUE(scheduler().Add(request).ok());
-  const StepPlan plan = scheduler().Schedule();
-  const auto updates = scheduler().Update(plan, {plan.step_id, {}, {{1, {8, 70, 9}}}});
-  EXPECT_EQ(updates[0].new_tokens, (Tokens{8, 70}));
-  EXPECT_EQ(updates[0].finish_reason, FinishReason::kStop);
-}
-
-TEST_F(SchedulerTest, RefusesWhatCanNeverRun) {
-  kv_.num_blocks = 4;                                           // 12 tokens
-  EXPECT_TRUE(scheduler().Add(Make(1, Range(10, 0), 3)).ok());  // the 13th token is never stored
-  const Status status = scheduler().Add(Make(2, Range(10, 0), 4));
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("prompt (10 tokens) + max_tokens (4)"), std::string::npos) << status.message();
-  EXPECT_NE(status.message().find("12 tokens"), std::string::npos);
-  EXPECT_EQ(scheduler().Add(Make(1, Range(2, 0), 3)).code(), StatusCode::kInvalidArgument);  // id in use
-  EXPECT_EQ(scheduler().Add(Make(0, Range(2, 0), 3)).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(scheduler().Add(Make(3, {}, 3)).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(scheduler().Add(Make(3, {1}, 0)).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(scheduler().Add(nullptr).code(), StatusCode::kInvalidArgument);
-  while (scheduler().HasWork()) Step();
-  EXPECT_EQ(outputs_[1].size(), 3u);
-}
-
 TEST_F(SchedulerTest, ResetPrefixCacheNeedsAnIdlePool) {
   Add(1, 12, 2);
   Step();
@@ -498,29 +293,6 @@ TEST_F(SchedulerTest, APlanMayBeMadeBeforeTheResultOfTheLastOne) {
   EXPECT_EQ(scheduler().Update(first, executor_->Run(first)).size(), 1u);
   EXPECT_EQ(scheduler().Update(second, executor_->Run(second)).size(), 1u);
   EXPECT_EQ(Rows(Step()), "1:1* 2:1*");
-}
-
-TEST_F(SchedulerTest, AResultThatDoesNotFitThePlanIsABrokenInvariant) {
-  Add(1, 4);
-  const StepPlan plan = scheduler().Schedule();
-  EXPECT_THROW(scheduler().Update(plan, {plan.step_id, {}, {}}), InternalError);
-  EXPECT_THROW(scheduler().Update(plan, {plan.step_id, {}, {{2, {5}}}}), InternalError);
-  EXPECT_THROW(scheduler().Update(plan, {plan.step_id + 1, {}, {{1, {5}}}}), InternalError);
-  EXPECT_THROW(scheduler().Update(plan, {plan.step_id, Status::Internal("x"), {{1, {5}}}}), InternalError);
-}
-
-TEST(SchedulerConfig, BadValuesAndUnsupportedGroupsAreRefused) {
-  KvConfig kv;
-  kv.num_blocks = 10;
-  SchedConfig sched;
-  sched.max_num_seqs = 0;
-  EXPECT_THROW(Scheduler(sched, kv), InternalError);
-  sched.max_num_seqs = 1;
-  sched.max_num_batched_tokens = 0;
-  EXPECT_THROW(Scheduler(sched, kv), InternalError);
-  sched.max_num_batched_tokens = 1;
-  kv.groups = {KvGroupSpec{KvGroupKind::kSlidingWindow, 64}};
-  EXPECT_THROW(Scheduler(sched, kv), InternalError);
 }
 
 }  // namespace
