@@ -59,7 +59,8 @@ class Bench {
   }
 
   template <typename Fn, typename Params>
-  void Run(const std::string& name, OpId op, const Params& p) {
+  void Run(const std::string& case_name, OpId op, const Params& p) {
+    const std::string name = "ops." + case_name + ".t" + std::to_string(threads_);
     if (name.find(filter_) == std::string::npos) return;
     const OpContext ctx{nullptr, threads_};
     const auto time = [&](const OpTable& table) {
@@ -68,9 +69,9 @@ class Bench {
     };
     const double value = time(best_);
     const double reference = time(plain_);
-    std::printf("RESULT {\"name\": \"ops.%s.t%d\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, "
+    std::printf("RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, "
                 "\"ratio\": %.2f, \"arm\": \"%s\", \"reference_is\": \"plain arm\"}\n",
-                name.c_str(), threads_, value, reference, reference / value,
+                name.c_str(), value, reference, reference / value,
                 best_.Find({op, Device::kCpu, DType::kF32}).value()->name);
     std::fflush(stdout);
   }

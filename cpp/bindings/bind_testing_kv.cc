@@ -102,6 +102,7 @@ void BindTestingKv(py::module_& m) {
       .def_property_readonly("block_size", &PrefixIndex::block_size)
       .def_property_readonly("num_cached_blocks", &PrefixIndex::num_cached_blocks)
       .def_property_readonly("num_nodes", &PrefixIndex::num_nodes);
+  BindPool(m);
 }
 
 }  // namespace fastllm::bindings

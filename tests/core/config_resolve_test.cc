@@ -76,8 +76,9 @@ TEST(Resolve, OverrideBeatsBytesBeatsDefault) {
 TEST(Resolve, TooLittleKvMemoryNamesNeedAndValue) {
   EngineConfig c;
   c.cache.kv_cache_memory_bytes = 2000000;
-  EXPECT_EQ(Error(c), "the KV cache needs at least 2097152 bytes (two blocks of 1048576, one of them the null block); "
-                      "got kv_cache_memory_bytes = 2000000");
+  EXPECT_EQ(Error(c),
+            "the KV cache needs at least 2097152 bytes (two blocks of 1048576, one of them the null block); "
+            "got kv_cache_memory_bytes = 2000000");
   c.cache.kv_cache_memory_bytes = 200 * kGiB;
   EXPECT_EQ(Error(c), "kv_cache_memory_bytes 214748364800 needs 214748364800 bytes, 107374182400 are available");
   c.cache.num_gpu_blocks_override = 200000;
@@ -123,8 +124,9 @@ TEST(Resolve, BatchLimitsMoveDerivedValuesAndRefuseContradictions) {
   EXPECT_EQ(Ok(whole, longer).sched.max_num_batched_tokens, 8192);
   EXPECT_EQ(Ok(whole).sched.max_num_batched_tokens, 4096);
   whole.scheduler.max_num_batched_tokens = 1024;
-  EXPECT_EQ(Error(whole),
-            "max_num_batched_tokens must be at least max_model_len (2048) when enable_chunked_prefill is false, got 1024");
+  EXPECT_EQ(
+      Error(whole),
+      "max_num_batched_tokens must be at least max_model_len (2048) when enable_chunked_prefill is false, got 1024");
 }
 
 TEST(Resolve, ChecksFieldsFirst) {

@@ -35,7 +35,8 @@ TokenId NextToken(std::span<const TokenId> tokens, size_t num_prompt) {
 // Tokens 0..62 are two letters each, 63 is the end of sequence.
 std::shared_ptr<const TokenTable> Pairs() {
   auto table = std::make_shared<TokenTable>();
-  for (int i = 0; i < kVocab; ++i) table->bytes.push_back({static_cast<char>('a' + i / 8), static_cast<char>('a' + i % 8)});
+  for (int i = 0; i < kVocab; ++i)
+    table->bytes.push_back({static_cast<char>('a' + i / 8), static_cast<char>('a' + i % 8)});
   table->special.assign(kVocab, 0);
   table->special[kVocab - 1] = 1;
   return table;
@@ -46,7 +47,8 @@ std::shared_ptr<const Request> RandomRequest(RequestId id, std::mt19937* rng) {
   request->id = id;
   // Few first tokens, so that prefixes are shared.
   const size_t num_prompt = 1 + (*rng)() % 40;
-  for (size_t i = 0; i < num_prompt; ++i) request->prompt.push_back(static_cast<TokenId>(i < 16 ? i % 3 : (*rng)() % kVocab));
+  for (size_t i = 0; i < num_prompt; ++i)
+    request->prompt.push_back(static_cast<TokenId>(i < 16 ? i % 3 : (*rng)() % kVocab));
   request->max_tokens = 1 + static_cast<int32_t>((*rng)() % 30);
   request->eos_token_ids = {kVocab - 1};
   if ((*rng)() % 4 == 0) request->sampling.stop = {"aa", "bcd"};

@@ -38,7 +38,7 @@ struct Output {
 };
 
 Output Generate(const std::shared_ptr<const TokenTable>& table, const Request& request, const Ids& ids,
-           FinishReason finish = FinishReason::kLength, std::mt19937* rng = nullptr) {
+                FinishReason finish = FinishReason::kLength, std::mt19937* rng = nullptr) {
   TextStream stream(table, request);
   Output out;
   for (size_t at = 0; at < ids.size();) {
@@ -73,7 +73,8 @@ TEST(Detokenizer, IdsOutsideTheTableHaveNoText) {
 TEST(Detokenizer, LeadingSpaceIsDroppedOnlyWhenThePromptHasNoText) {
   const auto strip = Table({" Hello", " world", ""}, /*strip=*/true);
   EXPECT_EQ(Generate(strip, MakeRequest({}, {0}), {2, 3}).text, "Hello world");
-  EXPECT_EQ(Generate(strip, MakeRequest({}, {0, 4}), {0, 4, 2, 3}).text, "Hello world");  // empty and special come first
+  EXPECT_EQ(Generate(strip, MakeRequest({}, {0, 4}), {0, 4, 2, 3}).text,
+            "Hello world");  // empty and special come first
   EXPECT_EQ(Generate(strip, MakeRequest({}, {0, 2}), {2, 3}).text, " Hello world");
   EXPECT_EQ(Generate(Table({" Hello"}), MakeRequest({}, {0}), {2}).text, " Hello");
   Request shown = MakeRequest({}, {0});
@@ -132,7 +133,9 @@ TEST(StopStrings, HoldsBackAllButOneCharacterOfTheLongest) {
   const auto table = Table({"\xC3\xA9", "a"});  // é
   const Output out = Generate(table, MakeRequest({"xyz", "\xC3\xA9q"}), {2, 3, 2, 2, 3});
   // Two characters are held; each new one releases one; the finish releases all.
-  EXPECT_EQ(out.portions, (std::vector<std::string>{"", "", "\xC3\xA9", "a", "\xC3\xA9\xC3\xA9" "a"}));
+  EXPECT_EQ(out.portions, (std::vector<std::string>{"", "", "\xC3\xA9", "a",
+                                                    "\xC3\xA9\xC3\xA9"
+                                                    "a"}));
 }
 
 TEST(StopStrings, FirstMinTokensAreNotSearched) {

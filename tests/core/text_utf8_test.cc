@@ -30,14 +30,16 @@ TEST(Utf8Decoder, ReplacesAsPythonDoes) {
   EXPECT_EQ(Decode("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"), "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
   EXPECT_EQ(Decode("\x80"), kBad);
   EXPECT_EQ(Decode("\xFF\xFE"), kBad + kBad);
-  EXPECT_EQ(Decode("\xC0\xAF"), kBad + kBad);                  // overlong
-  EXPECT_EQ(Decode("\xE0\x80\x80"), kBad + kBad + kBad);       // overlong: E0 stands alone
-  EXPECT_EQ(Decode("\xED\xA0\x80"), kBad + kBad + kBad);       // surrogate
+  EXPECT_EQ(Decode("\xC0\xAF"), kBad + kBad);                        // overlong
+  EXPECT_EQ(Decode("\xE0\x80\x80"), kBad + kBad + kBad);             // overlong: E0 stands alone
+  EXPECT_EQ(Decode("\xED\xA0\x80"), kBad + kBad + kBad);             // surrogate
   EXPECT_EQ(Decode("\xF4\x90\x80\x80"), kBad + kBad + kBad + kBad);  // above U+10FFFF
   EXPECT_EQ(Decode("\xF5\x80"), kBad + kBad);
-  EXPECT_EQ(Decode("\xE2\x82"), kBad);                         // cut: one for the whole part
+  EXPECT_EQ(Decode("\xE2\x82"), kBad);  // cut: one for the whole part
   EXPECT_EQ(Decode("\xF0\x9F\x98"), kBad);
-  EXPECT_EQ(Decode("\xF0\x9F\x98" "A"), kBad + "A");
+  EXPECT_EQ(Decode("\xF0\x9F\x98"
+                   "A"),
+            kBad + "A");
   EXPECT_EQ(Decode("\xE2\x82\xE2\x82\xAC"), kBad + "\xE2\x82\xAC");
   EXPECT_EQ(Decode("\xC3\xC3\xA9"), kBad + "\xC3\xA9");
   EXPECT_EQ(Decode(std::string("a\0b", 3)), std::string("a\0b", 3));
@@ -57,8 +59,8 @@ TEST(Utf8Decoder, HoldsACharacterUntilItIsWhole) {
 
 TEST(Utf8Decoder, PortionsDoNotChangeTheText) {
   std::mt19937 rng(7);
-  const unsigned char alphabet[] = {'a', 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xE0,
-                                    0xE2, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF};
+  const unsigned char alphabet[] = {'a',  0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2,
+                                    0xE0, 0xE2, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF};
   for (int round = 0; round < 2000; ++round) {
     std::string bytes;
     for (size_t i = 0, n = rng() % 24; i < n; ++i) bytes += static_cast<char>(alphabet[rng() % sizeof(alphabet)]);

@@ -11,7 +11,8 @@ namespace fastllm::ops {
 namespace {
 
 constexpr OpId kAllOps[] = {OpId::kEmbedding, OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
-                            OpId::kKvWrite,   OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample};
+                            OpId::kKvWrite,   OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
+                            OpId::kProcessLogits, OpId::kLogprobs};
 
 void Fn1() {}
 void Fn2() {}

@@ -116,8 +116,7 @@ Status Convert(const FieldInfo& info, const FieldValue& value, bool* out) {
 }
 
 template <typename T>
-  requires kIsInteger<T>
-Status Convert(const FieldInfo& info, const FieldValue& value, T* out) {
+requires kIsInteger<T> Status Convert(const FieldInfo& info, const FieldValue& value, T* out) {
   constexpr double kExact = 9007199254740992.0;  // 2^53: below it every whole double is one integer
   int64_t v = 0;
   if (const int64_t* i = std::get_if<int64_t>(&value)) {
@@ -288,10 +287,10 @@ Status ValidateFields(const S& s) {
   return first;
 }
 
-#define FASTLLM_INSTANTIATE(S)                                                   \
-  template Status SetField<S>(S&, std::string_view, const FieldValue&);          \
-  template Result<FieldValue> GetField<S>(const S&, std::string_view);           \
-  template std::vector<FieldDescription> ListFields<S>();                        \
+#define FASTLLM_INSTANTIATE(S)                                          \
+  template Status SetField<S>(S&, std::string_view, const FieldValue&); \
+  template Result<FieldValue> GetField<S>(const S&, std::string_view);  \
+  template std::vector<FieldDescription> ListFields<S>();               \
   template Status ValidateFields<S>(const S&);
 FASTLLM_INSTANTIATE(EngineConfig)
 FASTLLM_INSTANTIATE(SamplingParams)

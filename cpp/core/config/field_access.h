@@ -14,15 +14,15 @@
 namespace fastllm {
 
 // A value as JSON, Python or a command line brings it. Monostate is null / None.
-using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
-                                std::vector<std::string>>;
+using FieldValue =
+    std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
 
 // One field, described for help text and generated bindings.
 struct FieldDescription {
-  std::string name;                  // snake_case
-  std::string type;                  // bool, int32, int64, float, string, list[int32], list[string]
-  bool optional = false;             // null is a value of its own
-  FieldValue default_value;          // as GetField() of a fresh struct
+  std::string name;          // snake_case
+  std::string type;          // bool, int32, int64, float, string, list[int32], list[string]
+  bool optional = false;     // null is a value of its own
+  FieldValue default_value;  // as GetField() of a fresh struct
   std::string help;
   std::string room;                  // "model", "cache", "scheduler", "runtime", "sampling"
   std::vector<std::string> choices;  // empty: any string

@@ -52,7 +52,8 @@ class Resolver {
 };
 
 void Resolver::ResolveDevice() {
-  Note("device", device_.device, config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
+  Note("device", device_.device,
+       config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
   Note("dtype", config_.model.dtype == "auto" ? "float32" : config_.model.dtype,
        config_.model.dtype == "auto" ? "the default on " + device_.device : "set by the user");
   const int32_t wanted = config_.runtime.cpu_threads;
@@ -70,8 +71,8 @@ Status Resolver::ResolveMaxModelLen() {
     return Status::InvalidArgument("max_model_len must be set: the model does not name its context length");
   }
   if (wanted && limit > 0 && *wanted > limit) {
-    return Status::InvalidArgument("max_model_len must be at most " + Str(limit) + ", the model's context length, got " +
-                                   Str(*wanted));
+    return Status::InvalidArgument("max_model_len must be at most " + Str(limit) +
+                                   ", the model's context length, got " + Str(*wanted));
   }
   out_.sched.max_model_len = wanted.value_or(limit);
   Note("max_model_len", Str(out_.sched.max_model_len), wanted ? "set by the user" : "the model's context length");
@@ -159,10 +160,10 @@ Status Resolver::ResolveKvBlocks() {
                                      Str(block_size) + ", got " + Str(blocks));
     }
     if (blocks > std::numeric_limits<int64_t>::max() / model_.kv_bytes_per_block) {
-      return Status::ResourceExhausted("num_gpu_blocks_override " + Str(blocks) + " needs more bytes than 64 bits count");
+      return Status::ResourceExhausted("num_gpu_blocks_override " + Str(blocks) +
+                                       " needs more bytes than 64 bits count");
     }
-    FASTLLM_RETURN_IF_ERROR(
-        CheckAvailable("num_gpu_blocks_override", blocks, blocks * model_.kv_bytes_per_block));
+    FASTLLM_RETURN_IF_ERROR(CheckAvailable("num_gpu_blocks_override", blocks, blocks * model_.kv_bytes_per_block));
   } else {
     FASTLLM_ASSIGN_OR_RETURN(blocks, BlocksFromBudget(&reason));
     const int64_t per_request = (out_.sched.max_model_len + block_size - 1) / block_size;

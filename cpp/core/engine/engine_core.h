@@ -18,14 +18,19 @@ namespace fastllm {
 
 class EngineCore {
  public:
-  // Starts the thread. `tokens` null: no text, and stop strings are refused in Add().
+  // Starts the thread. `tokens` null: no text, and stop strings are refused in Add(). Throws InternalError for values
+  // that Resolve() and ValidateTokenTable() refuse, std::system_error when the process is out of threads or
+  // descriptors.
   EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
              std::shared_ptr<const TokenTable> tokens);
   ~EngineCore();  // Shutdown()
 
   // All of these from any thread.
-  Status Add(std::shared_ptr<const Request> request);  // validated; refuses what can never fit in the pool
+  // `request` is validated and its id is in use by no other. Refuses what can never fit in the pool
+  // (kInvalidArgument), and everything once the engine is shut down or poisoned (kUnavailable, with the reason).
+  Status Add(std::shared_ptr<const Request> request);
   void Abort(RequestId id);
+  // As Engine::Drain(); once the engine thread has ended it does not wait.
   std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout);
   int event_fd() const;
   EngineStats stats() const;

@@ -76,8 +76,8 @@ void EngineLoop::CompleteStep() {
   const StepPlan plan = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (!result.status.ok()) throw InternalError(result.status.ToString());
-  FASTLLM_CHECK(result.step_id == plan.step_id, "result of step " + std::to_string(result.step_id) + ", expected " +
-                                                    std::to_string(plan.step_id));
+  FASTLLM_CHECK(result.step_id == plan.step_id,
+                "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(plan.step_id));
   Apply(plan, result);
 }
 

@@ -29,9 +29,9 @@ class EngineLoop {
   static constexpr size_t kMaxInFlight = 1;
 
   void Loop();
-  bool DrainInbox();      // false: the inbox is closed
-  bool SubmitStep();      // false: there is nothing to run
-  void CompleteStep();    // waits for the oldest step in flight
+  bool DrainInbox();    // false: the inbox is closed
+  bool SubmitStep();    // false: there is nothing to run
+  void CompleteStep();  // waits for the oldest step in flight
   void Apply(const StepPlan& plan, const StepResult& result);
   void Publish();
   void Poison(const std::string& why) noexcept;

@@ -16,7 +16,8 @@
 
 namespace fastllm {
 
-// A request is live from Add() until the delta with its finish_reason, of which it gets exactly one. Engine thread only.
+// A request is live from Add() until the delta with its finish_reason, of which it gets exactly one. Engine thread
+// only.
 class OutputRouter {
  public:
   // `tokens` null: no text.

@@ -14,9 +14,15 @@ class StatsCell {
  public:
   // One writer thread.
   void Store(const EngineStats& s) {
-    const int64_t fields[kNumFields] = {s.steps,       s.running,             s.waiting,
-                                        s.used_blocks, s.preemptions,         s.prefix_query_tokens,
-                                        s.prefix_hit_tokens, s.scheduled_tokens, s.finished_requests};
+    const int64_t fields[kNumFields] = {s.steps,
+                                        s.running,
+                                        s.waiting,
+                                        s.used_blocks,
+                                        s.preemptions,
+                                        s.prefix_query_tokens,
+                                        s.prefix_hit_tokens,
+                                        s.scheduled_tokens,
+                                        s.finished_requests};
     const uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
     for (int i = 0; i < kNumFields; ++i) fields_[i].store(fields[i], std::memory_order_release);

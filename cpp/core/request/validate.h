@@ -21,6 +21,7 @@ struct RequestLimits {
 // ids outside [0, vocab), prompt that leaves no room for one output token in max_model_len or in the KV pool, and
 // every SamplingParams field outside its FieldCheck or not finite. max_tokens is clipped to the room that is left in
 // max_model_len and in the pool.
-Result<int32_t> ValidateRequest(const std::vector<TokenId>& prompt, const SamplingParams& sampling, const RequestLimits& limits);
+Result<int32_t> ValidateRequest(const std::vector<TokenId>& prompt, const SamplingParams& sampling,
+                                const RequestLimits& limits);
 
 }  // namespace fastllm

@@ -42,11 +42,11 @@ class TextStream {
 
   Detokenizer detokenizer_;
   StopMatcher matcher_;
-  std::string pending_;      // decoded, not sent
+  std::string pending_;  // decoded, not sent
   size_t num_pending_chars_ = 0;
   size_t hold_chars_ = 0;
   int32_t min_tokens_ = 0;
-  int32_t num_tokens_ = 0;   // output tokens so far
+  int32_t num_tokens_ = 0;  // output tokens so far
   bool include_stop_ = false;
 };
 

@@ -21,8 +21,8 @@ class Utf8Decoder {
  private:
   char held_[4] = {};
   uint8_t num_held_ = 0;
-  uint8_t num_missing_ = 0;          // continuation bytes that the held character still needs
-  uint8_t lo_ = 0x80, hi_ = 0xBF;    // range of the next continuation byte (Unicode 15, table 3-7)
+  uint8_t num_missing_ = 0;        // continuation bytes that the held character still needs
+  uint8_t lo_ = 0x80, hi_ = 0xBF;  // range of the next continuation byte (Unicode 15, table 3-7)
 };
 
 // True when the whole of `text` is well-formed UTF-8.

@@ -4,8 +4,10 @@
 
 namespace fastllm::ops {
 
-// How one row is sampled. Order: ban -> greedy when temperature < kGreedyTemperature -> temperature -> min_p ->
-// top_k -> top_p -> draw. top_k <= 0 and top_k >= vocab, top_p >= 1 and min_p <= 0 are off.
+// How one row is sampled. Order: ban -> greedy when temperature < kGreedyTemperature -> temperature -> top_n_sigma ->
+// min_p -> top_k -> typical_p -> top_p -> XTC -> draw. Each filter works on the distribution, renormalised, that the
+// ones before it left; each leaves at least one token. Off: top_n_sigma <= 0, min_p <= 0, top_k <= 0 or >= vocab,
+// typical_p >= 1, top_p >= 1, xtc_probability <= 0.
 struct SampleRow {
   float temperature = 0.0f;
   float top_p = 1.0f;
@@ -13,6 +15,11 @@ struct SampleRow {
   int32_t top_k = 0;
   uint64_t seed = 0;      // the draw is a function of (seed, counter) and the row's logits alone
   uint64_t counter = 0;   // index of the output token
+  float typical_p = 1.0f;        // Meister et al. 2022: those whose surprise is nearest the entropy, up to this mass
+  float top_n_sigma = 0.0f;      // Tang et al. 2024: logits >= max - n * (standard deviation of the finite logits)
+  float xtc_probability = 0.0f;  // p-e-w 2024: with this probability, of the tokens that have at least xtc_threshold
+  float xtc_threshold = 0.1f;    // of the mass, all but the least likely are dropped
+  bool write_filtered = false;   // see SampleParams::filtered
 };
 inline constexpr float kGreedyTemperature = 1e-5f;
 
@@ -28,6 +35,10 @@ struct SampleParams {
   int64_t logits_stride = 0;
   int32_t num_rows = 0;
   int32_t vocab = 0;
+  // For processed logprobs, or null: for rows with write_filtered, the logits (not divided by the temperature) with
+  // -inf for every token that bans and filters left out. Stride logits_stride; may be logits itself. A row that
+  // yields -1 is not written.
+  float* filtered = nullptr;
 };
 using SampleFn = void (*)(const SampleParams&, const OpContext&);
 

@@ -5,6 +5,8 @@
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
 #include "ops/contract/kv_cache.h"
+#include "ops/contract/logits.h"
+#include "ops/contract/logprobs.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
 #include "ops/contract/sampling.h"
@@ -24,6 +26,8 @@ void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
 void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
+void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpContext& ctx);
+void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx);
 
 template <const Kernels& K>
 void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) { RunRmsNorm(K, p, ctx); }
@@ -35,5 +39,9 @@ template <const Kernels& K>
 void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) { RunAttention(K, p, ctx); }
 template <const Kernels& K>
 void SampleOp(const SampleParams& p, const OpContext& ctx) { RunSample(K, p, ctx); }
+template <const Kernels& K>
+void ProcessLogitsOp(const ProcessLogitsParams& p, const OpContext& ctx) { RunProcessLogits(K, p, ctx); }
+template <const Kernels& K>
+void LogprobsOp(const LogprobsParams& p, const OpContext& ctx) { RunLogprobs(K, p, ctx); }
 
 }  // namespace fastllm::ops::cpu

@@ -34,6 +34,15 @@ struct MaxResult {
   bool has_nan;  // value and index mean nothing then
 };
 
+// The maxima of blocks of this many logits let later passes skip most of a row.
+inline constexpr int64_t kMaxBlock = 256;
+
+struct Moments {
+  double sum;         // of x - center
+  double sum_square;  // of (x - center)^2
+  int64_t count;
+};
+
 // Row kernels work on tokens [begin, end). Float32 throughout; sampling kernels work on one row of logits.
 struct Kernels {
   void (*rms_norm)(const RmsNormParams& p, int64_t begin, int64_t end);
@@ -42,13 +51,21 @@ struct Kernels {
   // scratch: AttentionScratchFloats(rows, head_dim), 64-byte aligned.
   void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
 
-  MaxResult (*max)(const float* x, int64_t n);
+  // block_max takes the maxima of each kMaxBlock elements (-inf for a block of NaN); n / kMaxBlock of them, rounded up.
+  MaxResult (*max)(const float* x, int64_t n, float* block_max);
   // w[i] = exp((x[i] - max) * inv_t)
   void (*exp_scaled)(const float* x, int64_t n, float max, float inv_t, float* w);
-  // Sum of exp((x[i] - max) * inv_t); n at most a few thousand, so that float32 partial sums stay good.
-  float (*exp_sum)(const float* x, int64_t n, float max, float inv_t);
-  // Values >= threshold and their indices in order; returns the count. Both outputs hold n elements.
-  int64_t (*gather)(const float* x, int64_t n, float threshold, float* values, int32_t* ids);
+  // Sum of exp((x[i] - max) * inv_t) for x <= max < inf. inv_t counts to more than float32; sums are float64 from
+  // kMaxBlock elements up.
+  double (*exp_sum)(const float* x, int64_t n, float max, double inv_t);
+  // Values >= threshold and base + their indices, in order; returns the count. Both outputs hold n elements.
+  int64_t (*gather)(const float* x, int64_t n, float threshold, int32_t base, float* values, int32_t* ids);
+  // How many are > threshold.
+  int64_t (*count_above)(const float* x, int64_t n, float threshold);
+  // Of the elements above -inf, about center.
+  Moments (*moments)(const float* x, int64_t n, float center);
+  // x[i] = -inf where bit i % 32 of words[i / 32] is 0.
+  void (*mask_bits)(float* x, int64_t n, const int32_t* words);
 };
 
 extern const Kernels kPlainKernels;

@@ -20,10 +20,10 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> c, uint32_t k0
   return c;
 }
 
-// A number of [0, 1) on the grid of 2^-53: key = seed, counter block = (counter low, counter high, 0, 0), bits = the
-// first two words of the block, the first word highest.
-inline double UniformDraw(uint64_t seed, uint64_t counter) {
-  const auto x = Philox4x32({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0},
+// A number of [0, 1) on the grid of 2^-53: key = seed, counter block = (counter low, counter high, stream, 0), bits =
+// the first two words of the block, the first word highest. Numbers of different streams are independent.
+inline double UniformDraw(uint64_t seed, uint64_t counter, uint32_t stream = 0) {
+  const auto x = Philox4x32({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), stream, 0},
                             static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   const uint64_t bits = (uint64_t{x[0]} << 32 | x[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -111,10 +111,14 @@ void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* 
   }
 }
 
-MaxResult Max(const float* x, int64_t n) {
-  MaxResult r{-std::numeric_limits<float>::infinity(), -1, false};
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+MaxResult Max(const float* x, int64_t n, float* block_max) {
+  MaxResult r{kNegInf, -1, false};
   for (int64_t i = 0; i < n; ++i) {
+    if (i % kMaxBlock == 0) block_max[i / kMaxBlock] = kNegInf;
     if (std::isnan(x[i])) r.has_nan = true;
+    if (x[i] > block_max[i / kMaxBlock]) block_max[i / kMaxBlock] = x[i];
     if (x[i] > r.value) {
       r.value = x[i];
       r.index = static_cast<int32_t>(i);
@@ -127,25 +131,50 @@ void ExpScaled(const float* x, int64_t n, float max, float inv_t, float* w) {
   for (int64_t i = 0; i < n; ++i) w[i] = std::exp((x[i] - max) * inv_t);
 }
 
-float ExpSum(const float* x, int64_t n, float max, float inv_t) {
+double ExpSum(const float* x, int64_t n, float max, double inv_t) {
   double sum = 0.0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp((x[i] - max) * inv_t);
-  return static_cast<float>(sum);
+  for (int64_t i = 0; i < n; ++i) sum += std::exp((static_cast<double>(x[i]) - static_cast<double>(max)) * inv_t);
+  return sum;
 }
 
-int64_t Gather(const float* x, int64_t n, float threshold, float* values, int32_t* ids) {
+int64_t Gather(const float* x, int64_t n, float threshold, int32_t base, float* values, int32_t* ids) {
   int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
     if (x[i] >= threshold) {
       values[count] = x[i];
-      ids[count++] = static_cast<int32_t>(i);
+      ids[count++] = base + static_cast<int32_t>(i);
     }
   }
   return count;
 }
 
+int64_t CountAbove(const float* x, int64_t n, float threshold) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += x[i] > threshold ? 1 : 0;
+  return count;
+}
+
+Moments MomentsOf(const float* x, int64_t n, float center) {
+  Moments m{0.0, 0.0, 0};
+  for (int64_t i = 0; i < n; ++i) {
+    if (!(x[i] > kNegInf)) continue;
+    const double d = static_cast<double>(x[i]) - static_cast<double>(center);
+    m.sum += d;
+    m.sum_square += d * d;
+    ++m.count;
+  }
+  return m;
+}
+
+void MaskBits(float* x, int64_t n, const int32_t* words) {
+  for (int64_t i = 0; i < n; ++i) {
+    if ((static_cast<uint32_t>(words[i / 32]) >> (i % 32) & 1) == 0) x[i] = kNegInf;
+  }
+}
+
 }  // namespace
 
-const Kernels kPlainKernels = {RmsNorm, Rope, SiluMul, Attention, Max, ExpScaled, ExpSum, Gather};
+const Kernels kPlainKernels = {RmsNorm, Rope,   SiluMul,    Attention, Max,     ExpScaled,
+                               ExpSum,  Gather, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu

@@ -17,12 +17,14 @@ void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[5]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[7]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
   Add(table, OpId::kSiluMul, isa, names[3], &cpu::SiluMulOp<K>);
   Add(table, OpId::kSample, isa, names[4], &cpu::SampleOp<K>);
+  Add(table, OpId::kProcessLogits, isa, names[5], &cpu::ProcessLogitsOp<K>);
+  Add(table, OpId::kLogprobs, isa, names[6], &cpu::LogprobsOp<K>);
 }
 
 }  // namespace
@@ -54,18 +56,21 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
-                              "cpu.sample.f32"});
+                              "cpu.sample.f32",
+                             "cpu.process_logits.f32", "cpu.logprobs.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
     AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
                               {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
-                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2"});
+                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2",
+                              "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
     AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
                                 {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
-                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512"});
+                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512",
+                                "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

@@ -66,6 +66,8 @@ const char* OpName(OpId op) {
     case OpId::kPagedAttention: return "paged_attention";
     case OpId::kSiluMul: return "silu_mul";
     case OpId::kSample: return "sample";
+    case OpId::kProcessLogits: return "process_logits";
+    case OpId::kLogprobs: return "logprobs";
   }
   return "unknown";
 }

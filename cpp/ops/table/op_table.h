@@ -11,7 +11,18 @@
 
 namespace fastllm::ops {
 
-enum class OpId : uint8_t { kEmbedding, kGatherRows, kRmsNorm, kRope, kKvWrite, kPagedAttention, kSiluMul, kSample };
+enum class OpId : uint8_t {
+  kEmbedding,
+  kGatherRows,
+  kRmsNorm,
+  kRope,
+  kKvWrite,
+  kPagedAttention,
+  kSiluMul,
+  kSample,
+  kProcessLogits,
+  kLogprobs,
+};
 const char* OpName(OpId op);
 
 enum class Device : uint8_t { kCpu, kCuda };

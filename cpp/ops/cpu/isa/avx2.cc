@@ -6,6 +6,7 @@
 
 namespace fastllm::ops::cpu {
 
-const Kernels kAvx2Kernels = {RmsNorm, Rope, SiluMul, Attention, MaxOf, ExpScaled, ExpSum, GatherGe};
+const Kernels kAvx2Kernels = {RmsNorm, Rope,     SiluMul,    Attention, MaxOf,   ExpScaled,
+                               ExpSum,  GatherGe, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu

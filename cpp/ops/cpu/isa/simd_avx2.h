@@ -34,8 +34,16 @@ inline Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 inline Vec Round(Vec a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // Bit i is set where a[i] >= b[i]; where a[i] is NaN.
 inline uint32_t MaskGe(Vec a, Vec b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
-inline uint32_t MaskEq(Vec a, Vec b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+inline uint32_t MaskGt(Vec a, Vec b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 inline uint32_t MaskNan(Vec a) { return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
+// Lane i of a where bit i of mask is set, else 0 (Keep) or lane i of b (Select). Bits above the lanes mean nothing.
+inline __m256 LanesOf(uint32_t mask) {
+  const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int32_t>(mask)), bit);
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bit));
+}
+inline Vec Keep(Vec a, uint32_t mask) { return _mm256_and_ps(a, LanesOf(mask)); }
+inline Vec Select(uint32_t mask, Vec a, Vec b) { return _mm256_blendv_ps(b, a, LanesOf(mask)); }
 
 // Writes the lanes of v and their indices base + lane where mask is set, packed; returns how many.
 inline int StorePacked(float* values, int32_t* ids, Vec v, int32_t base, uint32_t mask) {

@@ -32,8 +32,11 @@ inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 inline Vec Round(Vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // Bit i is set where a[i] >= b[i]; where a[i] is NaN.
 inline uint32_t MaskGe(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-inline uint32_t MaskEq(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+inline uint32_t MaskGt(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 inline uint32_t MaskNan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+// Lane i of a where bit i of mask is set, else 0 (Keep) or lane i of b (Select). Bits above the lanes mean nothing.
+inline Vec Keep(Vec a, uint32_t mask) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(mask), a); }
+inline Vec Select(uint32_t mask, Vec a, Vec b) { return _mm512_mask_mov_ps(b, static_cast<__mmask16>(mask), a); }
 
 // Writes the lanes of v and their indices base + lane where mask is set, packed; returns how many. Writes whole
 // vectors: kLanes elements from values and ids must be writable.

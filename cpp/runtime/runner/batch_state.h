@@ -1,0 +1,76 @@
+// BatchState: the runner's own copy of what it must know of every sequence, kept up to date by StepPlans.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/step/step_plan.h"
+#include "fastllm/status.h"
+
+namespace fastllm::runtime {
+
+struct RunnerSequence {
+  std::vector<TokenId> tokens;    // prompt, then output; sampled ids are appended here
+  int32_t num_prompt_tokens = 0;
+  int32_t num_computed_tokens = 0;
+  SamplingSpec sampling;
+  std::vector<BlockId> blocks;    // the table of the one KV group
+
+  int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
+};
+
+struct BatchLimits {
+  int32_t vocab_size = 0;
+  int32_t max_model_len = 0;
+  int32_t max_num_seqs = 0;            // rows of one step
+  int32_t max_num_batched_tokens = 0;  // tokens of one step
+  int32_t num_blocks = 0;
+  int32_t block_size = 0;
+
+  int32_t max_blocks_per_seq() const { return (max_model_len + block_size - 1) / block_size; }
+};
+
+// One row of the running step.
+struct BatchRow {
+  RequestId id = 0;
+  RunnerSequence* sequence = nullptr;
+  int32_t num_tokens = 0;
+  bool sample = false;
+};
+
+// Worker thread. After an error the state is undefined: the engine is poisoned by then.
+class BatchState {
+ public:
+  explicit BatchState(const BatchLimits& limits) : limits_(limits) {}
+
+  // Takes a plan in: removals, additions, differences, then the rows. kInternal names the first thing in it that does
+  // not fit what is known: ids, token and block ranges, counts that both sides hold, sizes of the step.
+  Status Apply(const StepPlan& plan);
+
+  // The rows of the plan that was applied last.
+  const std::vector<BatchRow>& rows() const { return rows_; }
+  int32_t num_tokens() const { return num_tokens_; }
+
+  // Ends the step: each row's tokens are computed now; sampled[i] is appended to the i-th row that samples.
+  void Commit(const std::vector<int32_t>& sampled);
+
+  size_t num_sequences() const { return sequences_.size(); }
+  const BatchLimits& limits() const { return limits_; }
+
+ private:
+  Status Add(const NewSequence& added);
+  Status Update(const SequenceDiff& diff);
+  Status AddRow(const ScheduledRow& row);
+  Status CheckBlocks(RequestId id, const std::vector<std::vector<BlockId>>& groups) const;
+
+  BatchLimits limits_;
+  std::unordered_map<RequestId, std::unique_ptr<RunnerSequence>> sequences_;
+  std::unordered_map<RequestId, bool> described_;  // by this plan; true once a row has used it
+  std::vector<BatchRow> rows_;
+  int32_t num_tokens_ = 0;
+};
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,27 @@
+// KvStorage: the memory of the paged KV cache, for all layers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fastllm/status.h"
+#include "ops/contract/kv_cache.h"
+#include "runtime/models/model_config.h"
+#include "runtime/tensor/host_memory.h"
+
+namespace fastllm::runtime {
+
+// K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim] float32 in one mapping; a block that was
+// never written takes no memory.
+class KvStorage {
+ public:
+  static Result<KvStorage> Create(const ModelConfig& config, int32_t num_blocks, int32_t block_size);
+
+  const std::vector<ops::KvCacheView>& layers() const { return layers_; }
+
+ private:
+  HostMemory memory_;
+  std::vector<ops::KvCacheView> layers_;
+};
+
+}  // namespace fastllm::runtime

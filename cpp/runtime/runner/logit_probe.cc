@@ -1,0 +1,73 @@
+#include "runtime/runner/logit_probe.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/runner/model_runner.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr int32_t kBlockSize = 16;
+
+class LocalLogitProbe : public LogitProbe {
+ public:
+  explicit LocalLogitProbe(std::unique_ptr<ModelRunner> runner) : runner_(std::move(runner)) {}
+
+  int32_t vocab_size() const override { return runner_->config().vocab_size; }
+
+  Result<std::vector<float>> Logits(const std::vector<TokenId>& tokens, int32_t chunk) override {
+    if (chunk < 1) return Status::InvalidArgument("chunk is " + std::to_string(chunk) + "; must be at least 1");
+    std::vector<float> logits;
+    const auto total = static_cast<int32_t>(tokens.size());
+    for (int32_t done = 0; done < total;) {
+      const int32_t count = std::min(chunk, total - done);
+      FASTLLM_RETURN_IF_ERROR(runner_->ExecuteForLogits(MakePlan(tokens, done, count), &logits));
+      done += count;
+    }
+    return logits;
+  }
+
+ private:
+  // The first step of a sequence describes it and removes the one before; all its blocks come at once.
+  StepPlan MakePlan(const std::vector<TokenId>& tokens, int32_t done, int32_t count) {
+    StepPlan plan;
+    if (done == 0) {
+      if (id_ != 0) plan.removed.push_back(id_);
+      NewSequence s;
+      s.id = ++id_;
+      s.tokens = tokens;
+      s.num_prompt_tokens = static_cast<int32_t>(tokens.size());
+      std::vector<BlockId> blocks((tokens.size() + kBlockSize - 1) / kBlockSize);
+      std::iota(blocks.begin(), blocks.end(), 1);
+      s.block_ids.push_back(std::move(blocks));
+      plan.added.push_back(std::move(s));
+    } else {
+      plan.diffs.push_back({id_, done, {{}}});
+    }
+    plan.rows.push_back({id_, count, done + count == static_cast<int32_t>(tokens.size())});
+    plan.total_tokens = count;
+    return plan;
+  }
+
+  std::unique_ptr<ModelRunner> runner_;
+  RequestId id_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_path, int32_t num_threads) {
+  FASTLLM_ASSIGN_OR_RETURN(ModelSource source, OpenModel(model_path, "auto"));
+  RunnerOptions options;
+  options.sched.max_model_len = source.config.max_position_embeddings;
+  options.sched.max_num_batched_tokens = source.config.max_position_embeddings;
+  options.sched.max_num_seqs = 1;
+  options.kv.block_size = kBlockSize;
+  options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
+  options.num_threads = num_threads;
+  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::Create(std::move(source), options, nullptr));
+  return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));
+}
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,193 @@
+#include "runtime/runner/model_runner.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "runtime/models/base/registry.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr ops::Device kDevice = ops::Device::kCpu;
+constexpr int32_t kLogitSlab = 256;  // rows of logits that ExecuteForLogits holds at once
+
+BatchLimits Limits(const ModelConfig& config, const RunnerOptions& o) {
+  BatchLimits l;
+  l.vocab_size = config.vocab_size;
+  l.max_model_len = o.sched.max_model_len;
+  l.max_num_seqs = o.sched.max_num_seqs;
+  l.max_num_batched_tokens = o.sched.max_num_batched_tokens;
+  l.num_blocks = o.kv.num_blocks;
+  l.block_size = o.kv.block_size;
+  return l;
+}
+
+Status CheckOptions(const ModelConfig& config, const RunnerOptions& o) {
+  const auto at_least = [](const char* name, int64_t value, int64_t low) {
+    return value >= low ? Status::Ok()
+                        : Status::InvalidArgument(std::string(name) + " is " + std::to_string(value) +
+                                                  "; must be at least " + std::to_string(low));
+  };
+  FASTLLM_RETURN_IF_ERROR(at_least("num_blocks", o.kv.num_blocks, 2));
+  FASTLLM_RETURN_IF_ERROR(at_least("block_size", o.kv.block_size, 1));
+  FASTLLM_RETURN_IF_ERROR(at_least("max_num_seqs", o.sched.max_num_seqs, 1));
+  FASTLLM_RETURN_IF_ERROR(at_least("max_num_batched_tokens", o.sched.max_num_batched_tokens, 1));
+  FASTLLM_RETURN_IF_ERROR(at_least("num_threads", o.num_threads, 1));
+  FASTLLM_RETURN_IF_ERROR(at_least("max_model_len", o.sched.max_model_len, 1));
+  if (o.sched.max_model_len > config.max_position_embeddings) {
+    return Status::InvalidArgument("max_model_len is " + std::to_string(o.sched.max_model_len) +
+                                   "; the model has positions for " + std::to_string(config.max_position_embeddings));
+  }
+  if (o.kv.groups.size() != 1 || o.kv.groups[0].kind != KvGroupKind::kFull) {
+    return Status::Unimplemented("the runner has one KV group of full attention; asked for " +
+                                 std::to_string(o.kv.groups.size()) + " group(s)");
+  }
+  return Status::Ok();
+}
+
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(PhaseSeconds* phases) : phases_(phases) {}
+  void Lap(const char* name) {
+    const auto now = std::chrono::steady_clock::now();
+    if (phases_ != nullptr) phases_->emplace_back(name, std::chrono::duration<double>(now - start_).count());
+    start_ = now;
+  }
+
+ private:
+  PhaseSeconds* phases_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+ModelRunner::ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler)
+    : config_(std::move(config)),
+      gather_slot_(scratch_.Reserve("gathered", config_.hidden_size)),
+      batch_(Limits(config_, options)),
+      buffers_(batch_.limits()),
+      sampler_(std::move(sampler)) {}
+
+Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& options) {
+  const ModelEntry* entry = BuiltinModels().FindArchitecture(config_.architecture);
+  if (entry == nullptr) {
+    return Status::Unimplemented("architecture \"" + config_.architecture + "\" is not known; known: " +
+                                 BuiltinModels().Architectures());
+  }
+  Builder builder(ops::BuiltinOps(), kDevice, options.sched.max_model_len, &params_, &scratch_);
+  model_ = entry->build(config_, builder);
+  gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
+  FASTLLM_RETURN_IF_ERROR(builder.status());
+  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), options.num_threads, params_);
+  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, params_);
+}
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,
+                                                         PhaseSeconds* phases) {
+  FASTLLM_RETURN_IF_ERROR(CheckOptions(source.config, options));
+  try {
+    const c10::InferenceMode inference;
+    at::set_num_threads(options.num_threads);
+    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
+                                                              options.sched.max_num_seqs));
+    PhaseTimer timer(phases);
+    std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
+    FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
+    timer.Lap("load_weights");
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    timer.Lap("kv_cache");
+    runner->context_.kv_layers = runner->kv_.layers().data();
+    runner->context_.scratch = &runner->scratch_;
+    runner->context_.op.num_threads = options.num_threads;
+    return runner;
+  } catch (const std::exception& e) {
+    return Status::Internal(std::string("loading the model failed: ") + e.what());
+  }
+}
+
+Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
+  FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
+  if (batch_.rows().empty()) return at::Tensor();
+  context_.input = buffers_.Fill(batch_);
+  return model_->Forward(context_);
+}
+
+at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
+  const at::Tensor& picked = scratch_.Rows(gather_slot_, num_rows);
+  ops::GatherRowsParams p;
+  p.out = picked.data_ptr<float>();
+  p.in = hidden.const_data_ptr<float>();
+  p.rows = rows;
+  p.num_rows = num_rows;
+  p.hidden = config_.hidden_size;
+  gather_(p, context_.op);
+  return model_->Logits(context_, picked);
+}
+
+Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
+  sampler_.Clear();
+  for (const BatchRow& row : batch_.rows()) {
+    if (!row.sample) continue;
+    sampler_.Add(row.sequence->sampling, row.sequence->num_output_tokens());
+    result->rows.push_back({row.id, {}});
+  }
+  if (result->rows.empty()) {
+    batch_.Commit({});
+    return Status::Ok();
+  }
+  const std::vector<int32_t>& wanted = buffers_.logit_rows();
+  const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
+  const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0) {
+      return Status::Internal("the logits of sequence " + std::to_string(result->rows[i].id) + " hold no usable value");
+    }
+    result->rows[i].tokens.push_back(tokens[i]);
+  }
+  batch_.Commit(tokens);
+  return Status::Ok();
+}
+
+StepResult ModelRunner::Execute(const StepPlan& plan) {
+  StepResult result;
+  result.step_id = plan.step_id;
+  try {
+    const c10::InferenceMode inference;
+    Result<at::Tensor> hidden = Forward(plan);
+    result.status = hidden.ok() ? (hidden->defined() ? Sample(*hidden, &result) : Status::Ok()) : hidden.status();
+  } catch (const std::exception& e) {
+    result.status = Status::Internal(std::string("step failed: ") + e.what());
+  }
+  if (!result.status.ok()) result.rows.clear();
+  return result;
+}
+
+Status ModelRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) {
+  try {
+    const c10::InferenceMode inference;
+    FASTLLM_ASSIGN_OR_RETURN(const at::Tensor hidden, Forward(plan));
+    std::vector<int32_t> rows(batch_.num_tokens());
+    std::iota(rows.begin(), rows.end(), 0);
+    for (int32_t first = 0; first < batch_.num_tokens(); first += kLogitSlab) {
+      const int32_t count = std::min(kLogitSlab, batch_.num_tokens() - first);
+      const at::Tensor slab = GatherLogits(hidden, rows.data() + first, count);
+      const float* p = slab.const_data_ptr<float>();
+      logits->insert(logits->end(), p, p + slab.numel());
+    }
+    // What follows a sampled row is not known here, so its sequence takes token 0 and must end with this step.
+    std::vector<int32_t> sampled(buffers_.logit_rows().size(), 0);
+    batch_.Commit(sampled);
+    return Status::Ok();
+  } catch (const std::exception& e) {
+    return Status::Internal(std::string("step failed: ") + e.what());
+  }
+}
+
+}  // namespace fastllm::runtime

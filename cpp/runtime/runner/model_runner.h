@@ -1,0 +1,64 @@
+// ModelRunner: one rank's model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take one path.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/step/step_plan.h"
+#include "core/step/step_result.h"
+#include "fastllm/status.h"
+#include "ops/contract/embedding.h"
+#include "runtime/runner/runner_options.h"
+#include "runtime/models/base/model.h"
+#include "runtime/models/model_config.h"
+#include "runtime/nn/param.h"
+#include "runtime/runner/batch_state.h"
+#include "runtime/runner/kv_storage.h"
+#include "runtime/runner/step_buffers.h"
+#include "runtime/sample/sampler.h"
+#include "runtime/tensor/scratch.h"
+
+namespace fastllm::runtime {
+
+// Every call on the thread that made it: torch's thread count and inference mode are set for that thread.
+class ModelRunner {
+ public:
+  // Loads the weights and maps the KV cache; see MakeLocalExecutor for the options and phases.
+  static Result<std::unique_ptr<ModelRunner>> Create(ModelSource source, const RunnerOptions& options,
+                                                     PhaseSeconds* phases);
+
+  // Runs a plan. Errors, torch's exceptions among them, are in StepResult::status.
+  StepResult Execute(const StepPlan& plan);
+
+  // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
+  // rows must not sample, or their sequences end with this step.
+  Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits);
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler);
+
+  Status Load(const TensorSource* tensors, const RunnerOptions& options);
+  // Applies the plan and runs the model: hidden states [num_tokens, hidden].
+  Result<at::Tensor> Forward(const StepPlan& plan);
+  at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
+  Status Sample(const at::Tensor& hidden, StepResult* result);
+
+  ModelConfig config_;
+  ParamSet params_;
+  Scratch scratch_;
+  Scratch::Slot gather_slot_;
+  std::unique_ptr<Model> model_;
+  KvStorage kv_;
+  BatchState batch_;
+  StepBuffers buffers_;
+  Sampler sampler_;
+  ops::GatherRowsFn gather_ = nullptr;
+  ForwardContext context_;
+};
+
+}  // namespace fastllm::runtime

