@@ -204,9 +204,12 @@ void KvManager::CountQuery(Slot* slot, int64_t query, int64_t hit) {
 
 bool KvManager::Extend(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed, int32_t num_new,
                        std::vector<std::vector<BlockId>>* new_blocks, int32_t num_in_flight) {
+  const Slot& s = slots_[slot];
   const int32_t end = num_computed + num_new;
-  if (end > slots_[slot].num_covered && !GrowTables(slot, num_computed, num_in_flight, end, new_blocks)) {
-    return false;
+  if (end > s.num_covered) {
+    if (!GrowTables(slot, num_computed, num_in_flight, end, new_blocks)) return false;
+  } else if (s.reserved > 0) {
+    UpdateReserved(slot, end);
   }
   IndexFullBlocks(slot, tokens, end);
   return true;
