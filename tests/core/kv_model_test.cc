@@ -16,7 +16,7 @@ namespace fastllm {
 namespace {
 
 constexpr int kSlots = 6;
-constexpr int kOperations = 30000;  // for each of the seeds below
+constexpr int kOperations = 60000;  // for each of the seeds below
 
 KvConfig MakeConfig(int variant, std::mt19937* rng) {
   auto random = [rng](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(*rng); };
