@@ -1,4 +1,4 @@
-// Counts calls of operator new in this test program while a counter lives (alloc_counter_test.cc replaces it).
+// Counts calls of operator new in this test program while a counter lives (alloc_counter.cc replaces it).
 #pragma once
 
 #include <cstdint>

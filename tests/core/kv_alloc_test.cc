@@ -1,6 +1,7 @@
 // The steady state of the KV cache takes no memory: decodes of known sequences, and sequences that follow one another.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -80,6 +81,22 @@ TEST_P(KvAllocations, NoneForLaterSequencesInTheSameSlots) {
     if (round < 2) continue;
     EXPECT_EQ(counter.count(), 0);
   }
+}
+
+TEST(AllocCounter, CountsEveryFormOfNew) {
+  AllocCounter counter;
+  EXPECT_EQ(counter.count(), 0);
+  std::vector<int> vector(10);
+  EXPECT_EQ(counter.count(), 1);
+  auto* array = new char[vector.size()];
+  delete[] array;
+  EXPECT_EQ(counter.count(), 2);
+  struct alignas(64) Wide {
+    char bytes[64];
+  };
+  auto wide = std::make_unique<Wide>();
+  wide->bytes[0] = 1;
+  EXPECT_EQ(counter.count(), 3);
 }
 
 // 0 plain, 1 without prefix caching, 2 with events, 3 hybrid.

@@ -24,16 +24,14 @@ BlockHashSpec HashSpec(const KvConfig& config) {
   return {config.prefix_hash_algo, (uint64_t{random()} << 32) | random()};
 }
 
-std::unique_ptr<KvEventRing> MakeEvents(const KvConfig& config) {
-  if (config.kv_event_capacity == 0 || !config.enable_prefix_caching) return nullptr;
-  return std::make_unique<KvEventRing>(config.kv_event_capacity, config.block_size, GroupBlockUnits(config));
-}
-
-std::unique_ptr<PrefixIndex> MakeIndex(const KvConfig& config, KvEventRing* events) {
+std::unique_ptr<PrefixIndex> MakeIndex(const KvConfig& config) {
   if (!config.enable_prefix_caching) return nullptr;
   auto index = std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
                                              static_cast<int32_t>(config.groups.size()));
-  index->SetEvents(events);
+  if (config.kv_event_capacity > 0) {
+    index->SetEvents(
+        std::make_unique<KvEventRing>(config.kv_event_capacity, config.block_size, GroupBlockUnits(config)));
+  }
   return index;
 }
 
@@ -63,8 +61,7 @@ Status CheckKvConfig(const KvConfig& config) {
 KvManager::KvManager(const KvConfig& config, KvClock clock)
     : block_size_(Checked(config).block_size),
       hash_(HashSpec(config)),
-      events_(MakeEvents(config)),
-      index_(MakeIndex(config, events_.get())),
+      index_(MakeIndex(config)),
       pool_(config.num_blocks, index_.get()),
       coordinator_(config, &pool_, index_.get()),
       pins_(config.num_blocks, std::move(clock)) {

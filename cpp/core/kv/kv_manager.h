@@ -96,7 +96,7 @@ class KvManager {
   const PrefixCacheStats& stats() const { return stats_; }
   const BlockPool& pool() const { return pool_; }
   const PrefixIndex* index() const { return index_.get(); }  // null when prefix caching is off
-  KvEventRing* events() const { return events_.get(); }      // null when events or prefix caching are off
+  KvEventRing* events() const { return index_ == nullptr ? nullptr : index_->events(); }  // null when off
 
  private:
   struct Slot {
@@ -141,7 +141,6 @@ class KvManager {
 
   int32_t block_size_;
   BlockHashSpec hash_;
-  std::unique_ptr<KvEventRing> events_;
   std::unique_ptr<PrefixIndex> index_;
   BlockPool pool_;
   KvCoordinator coordinator_;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -54,8 +56,9 @@ class PrefixIndex {
 
   void Clear();
 
-  // Reports from now on what is stored, removed and cleared; null: nobody. Not owned.
-  void SetEvents(KvEventRing* events) { events_ = events; }
+  // Where it is reported from now on what is stored, removed and cleared; null: nowhere.
+  void SetEvents(std::unique_ptr<KvEventRing> events) { events_ = std::move(events); }
+  KvEventRing* events() const { return events_.get(); }
 
   int32_t block_size() const { return block_size_; }
   int32_t num_cached_blocks() const { return num_cached_; }
@@ -94,7 +97,7 @@ class PrefixIndex {
   std::vector<TokenId> tokens_;      // [node][block_size]
   std::vector<BlockId> heads_;       // [node][group]
   std::vector<PrefixNode> buckets_;  // a power of two of them
-  KvEventRing* events_ = nullptr;
+  std::unique_ptr<KvEventRing> events_;
 };
 
 }  // namespace fastllm

@@ -1,11 +1,7 @@
 #include "alloc_counter.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
-#include <memory>
 #include <new>
-#include <vector>
 
 namespace {
 
@@ -48,21 +44,5 @@ AllocCounter::AllocCounter() {
 }
 AllocCounter::~AllocCounter() { counting = false; }
 int64_t AllocCounter::count() const { return allocations; }
-
-TEST(AllocCounter, CountsEveryFormOfNew) {
-  AllocCounter counter;
-  EXPECT_EQ(counter.count(), 0);
-  std::vector<int> vector(10);
-  EXPECT_EQ(counter.count(), 1);
-  auto* array = new char[vector.size()];
-  delete[] array;
-  EXPECT_EQ(counter.count(), 2);
-  struct alignas(64) Wide {
-    char bytes[64];
-  };
-  auto wide = std::make_unique<Wide>();
-  wide->bytes[0] = 1;
-  EXPECT_EQ(counter.count(), 3);
-}
 
 }  // namespace fastllm
