@@ -44,10 +44,10 @@ TEST_P(SampleDistribution, MatchesTheExactDistribution) {
   const int vocab = 60, batch = 1000;
   auto logits = RandomNormal(vocab, 21, 2.0f);
   logits[10] = logits[20] = logits[30];  // ties
-  const Setting settings[] = {{1, 1, 0, 0, false},      {0.5f, 1, 0, 0, false},    {3, 1, 0, 0, true},
-                              {1, 0.8f, 0, 0, false},   {1, 1, 0, 12, false},      {1, 1, 0.1f, 0, false},
-                              {1.5f, 0.7f, 0, 20, true}, {0.8f, 0.9f, 0.05f, 0, false}, {2, 1, 0.02f, 9, false},
-                              {1.2f, 0.85f, 0.03f, 25, true}, {1e-4f, 1, 0, 0, false},  {1e5f, 0.5f, 0, 0, false}};
+  const Setting settings[] = {
+      {1, 1, 0, 0, false},     {0.5f, 1, 0, 0, false},         {3, 1, 0, 0, true},        {1, 0.8f, 0, 0, false},
+      {1, 1, 0, 12, false},    {1, 1, 0.1f, 0, false},         {1.5f, 0.7f, 0, 20, true}, {0.8f, 0.9f, 0.05f, 0, false},
+      {2, 1, 0.02f, 9, false}, {1.2f, 0.85f, 0.03f, 25, true}, {1e-4f, 1, 0, 0, false},   {1e5f, 0.5f, 0, 0, false}};
   uint64_t seed = 1;
   for (const Setting& s : settings) {
     SCOPED_TRACE(testing::Message() << "temperature " << s.temperature << " top_p " << s.top_p << " min_p " << s.min_p

@@ -49,7 +49,7 @@ class Writer {
     }
   }
   template <typename T>
-  requires std::is_class_v<T>
+    requires std::is_class_v<T>
   void Field(const T& v) {
     VisitMembers(v, [this](const auto&... member) { (Field(member), ...); });
   }
@@ -109,7 +109,7 @@ class Reader {
     }
   }
   template <typename T>
-  requires std::is_class_v<T>
+    requires std::is_class_v<T>
   void Field(T& v) {
     VisitMembers(v, [this](auto&... member) { (Field(member), ...); });
   }

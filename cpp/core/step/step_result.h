@@ -16,8 +16,8 @@ struct SampledRow {
 
 struct StepResult {
   uint64_t step_id = 0;
-  Status status;                  // an error poisons the engine
-  std::vector<SampledRow> rows;   // the plan's rows with sample == true, in row order
+  Status status;                 // an error poisons the engine
+  std::vector<SampledRow> rows;  // the plan's rows with sample == true, in row order
 };
 
 }  // namespace fastllm

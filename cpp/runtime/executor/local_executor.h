@@ -13,6 +13,7 @@ namespace fastllm::runtime {
 
 // Loads the weights, allocates the KV cache and starts the worker. Adds its phases ("load_weights", "kv_cache") to
 // `phases` when given. `source` is consumed.
-Result<std::unique_ptr<Executor>> MakeLocalExecutor(ModelSource source, const RunnerOptions& options, PhaseSeconds* phases);
+Result<std::unique_ptr<Executor>> MakeLocalExecutor(ModelSource source, const RunnerOptions& options,
+                                                    PhaseSeconds* phases);
 
 }  // namespace fastllm::runtime

@@ -28,7 +28,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool mlp_bias = false;
-  bool gguf_names = false;     // tensors carry GGUF names
+  bool gguf_names = false;  // tensors carry GGUF names
   std::vector<int32_t> eos_token_ids;
   RopeConfig rope;
 };

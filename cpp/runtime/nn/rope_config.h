@@ -10,8 +10,8 @@ struct RopeConfig {
   enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kDynamic };
   Scaling scaling = Scaling::kNone;
   double theta = 10000.0;
-  int32_t rotary_dim = 0;      // head_dim unless partial
-  bool interleaved = false;    // pairs (2i, 2i+1): GGUF llama files store q and k rows for this
+  int32_t rotary_dim = 0;    // head_dim unless partial
+  bool interleaved = false;  // pairs (2i, 2i+1): GGUF llama files store q and k rows for this
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;

@@ -41,10 +41,12 @@ Status BatchState::Add(const NewSequence& s) {
   }
   const auto bad = [this](TokenId t) { return t < 0 || t >= limits_.vocab_size; };
   for (const TokenId t : s.tokens) {
-    if (bad(t)) return BadPlan(s.id, "has token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
+    if (bad(t))
+      return BadPlan(s.id, "has token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
   for (const TokenId t : s.sampling.banned_until_min) {
-    if (bad(t)) return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
+    if (bad(t))
+      return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
   auto sequence = std::make_unique<RunnerSequence>();
@@ -118,7 +120,8 @@ Status BatchState::Apply(const StepPlan& plan) {
     if (num_tokens_ > plan.total_tokens) break;
   }
   if (num_tokens_ != plan.total_tokens) {
-    return Status::Internal("step plan: total_tokens is " + Num(plan.total_tokens) + "; the rows make " + Num(num_tokens_));
+    return Status::Internal("step plan: total_tokens is " + Num(plan.total_tokens) + "; the rows make " +
+                            Num(num_tokens_));
   }
   return Status::Ok();
 }

@@ -19,9 +19,15 @@ using nlohmann::json;
 using Scaling = RopeConfig::Scaling;
 
 json Base() {
-  return {{"architectures", {"LlamaForCausalLM"}}, {"vocab_size", 100},          {"hidden_size", 64},
-          {"intermediate_size", 128},              {"num_hidden_layers", 2},     {"num_attention_heads", 4},
-          {"max_position_embeddings", 256},        {"rms_norm_eps", 1e-6},       {"eos_token_id", 2}};
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 100},
+          {"hidden_size", 64},
+          {"intermediate_size", 128},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"max_position_embeddings", 256},
+          {"rms_norm_eps", 1e-6},
+          {"eos_token_id", 2}};
 }
 
 class OpenModelTest : public ::testing::Test {
@@ -70,7 +76,10 @@ TEST_F(OpenModelTest, DefaultsFollowTheConfig) {
 TEST_F(OpenModelTest, HeadDimOverridesTheQuotient) { EXPECT_EQ(Config({{"head_dim", 24}}).head_dim, 24); }
 
 TEST_F(OpenModelTest, OldAndNewRopeFormsMeanTheSame) {
-  const json scaling = {{"rope_type", "llama3"},   {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
                         {"original_max_position_embeddings", 64}};
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
@@ -123,7 +132,8 @@ TEST_F(OpenModelTest, WrongValuesAreNamedWithTheirLimit) {
 
 TEST_F(OpenModelTest, WhatThisBuildCannotDoIsRefusedByName) {
   const StatusCode refused = StatusCode::kUnimplemented;
-  ExpectError({{"architectures", {"MambaForCausalLM"}}}, refused, "\"MambaForCausalLM\" is not known; known: LlamaForCausalLM");
+  ExpectError({{"architectures", {"MambaForCausalLM"}}}, refused,
+              "\"MambaForCausalLM\" is not known; known: LlamaForCausalLM");
   ExpectError({{"rope_scaling", {{"type", "longrope"}, {"factor", 2}}}}, refused, "\"longrope\"");
   ExpectError({{"hidden_act", "gelu"}}, refused, "hidden_act is \"gelu\"");
   ExpectError({{"quantization_config", {{"quant_method", "awq"}}}}, refused, "awq");

@@ -308,9 +308,8 @@ TEST(LoadTest, NamesAMissingAWrongAndAnUnusedTensor) {
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_NE(missing.message().find("model.layers.1.mlp.up_proj.weight"), std::string::npos);
 
-  const Status shape = LoadWith([](auto& w, auto&) {
-    w.Set("model.layers.0.self_attn.k_proj.weight", {8, 24}, std::vector<float>(8 * 24));
-  });
+  const Status shape = LoadWith(
+      [](auto& w, auto&) { w.Set("model.layers.0.self_attn.k_proj.weight", {8, 24}, std::vector<float>(8 * 24)); });
   EXPECT_EQ(shape.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(shape.message().find("self_attn.k_proj.weight has shape [8, 24]; the config asks for [16, 24]"),
             std::string::npos)

@@ -7,6 +7,6 @@
 namespace fastllm::ops::cpu {
 
 const Kernels kAvx512Kernels = {RmsNorm, Rope,     SiluMul,    Attention, MaxOf,   ExpScaled,
-                               ExpSum,  GatherGe, CountAbove, MomentsOf, MaskBits};
+                                ExpSum,  GatherGe, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu
