@@ -21,7 +21,7 @@ struct KvGroupSpec {
 enum class PrefixHashAlgo : uint8_t { kXxHash = 0, kSha256 = 1 };
 
 struct KvConfig {
-  int32_t num_blocks = 0;  // the null block included
+  int32_t num_blocks = 0;   // the null block included
   int32_t block_size = 16;  // tokens; the unit in which prefixes are hashed and cached
   bool enable_prefix_caching = true;
   std::vector<KvGroupSpec> groups = {KvGroupSpec{}};
