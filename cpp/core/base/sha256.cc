@@ -27,7 +27,7 @@ uint32_t ReadBig32(const unsigned char* p) {
 
 void CompressOne(uint32_t* state, const unsigned char* data) {
   uint32_t w[64];
-  for (int i = 0; i < 16; ++i) w[i] = ReadBig32(data + 4 * i);
+  for (size_t i = 0; i < 16; ++i) w[i] = ReadBig32(data + 4 * i);
   for (int i = 16; i < 64; ++i) {
     const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
     const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);

@@ -39,8 +39,8 @@ FASTLLM_SHA_TARGET void CompressOne(__m128i* abef, __m128i* cdgh, const unsigned
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);
   const __m128i abef_before = *abef, cdgh_before = *cdgh;
   __m128i words[4];
-  for (int i = 0; i < 4; ++i) words[i] = _mm_shuffle_epi8(Load(data + 16 * i), swap);
-  for (int round = 0; round < 16; ++round) {
+  for (size_t i = 0; i < 4; ++i) words[i] = _mm_shuffle_epi8(Load(data + 16 * i), swap);
+  for (size_t round = 0; round < 16; ++round) {
     const __m128i word = words[round % 4];
     const __m128i sum = _mm_add_epi32(word, Load(kRound + 4 * round));
     *cdgh = _mm_sha256rnds2_epu32(*cdgh, *abef, sum);

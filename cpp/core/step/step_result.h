@@ -11,7 +11,7 @@ namespace fastllm {
 
 struct SampledRow {
   RequestId id = 0;
-  std::vector<TokenId> tokens;  // one today; more with speculation
+  std::vector<TokenId> tokens;  // one today; more with speculation. -1: the logits of the row held no usable value
 };
 
 struct StepResult {

@@ -1,5 +1,6 @@
 #include "runtime/runner/batch_state.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -130,7 +131,10 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
   size_t next = 0;
   for (const BatchRow& row : rows_) {
     row.sequence->num_computed_tokens += row.num_tokens;
-    if (row.sample) row.sequence->tokens.push_back(sampled.at(next++));
+    if (!row.sample) continue;
+    // -1: the row's logits held no usable value. The engine ends that request alone; until it says so the sequence
+    // goes on with a token that exists.
+    row.sequence->tokens.push_back(std::max(sampled.at(next++), 0));
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
 }

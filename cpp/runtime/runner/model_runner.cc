@@ -147,9 +147,6 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
   const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0) {
-      return Status::Internal("the logits of sequence " + std::to_string(result->rows[i].id) + " hold no usable value");
-    }
     result->rows[i].tokens.push_back(tokens[i]);
   }
   batch_.Commit(tokens);

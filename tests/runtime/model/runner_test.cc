@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/base/weight_map.h"
@@ -124,6 +125,45 @@ std::vector<TokenId> ReferenceGreedy(std::vector<TokenId> tokens, int32_t steps)
     tokens.push_back(out.back());
   }
   return out;
+}
+
+// A row whose logits are NaN gives -1 and goes on; its batch mate's tokens are the reference's.
+TEST(RunnerTest, UnusableLogitsConcernTheirOwnRowAlone) {
+  constexpr TokenId kPoison = 60;
+  auto weights = TinyWeights(TinyConfig(), 3);
+  const TensorInfo embedding = *weights->Find("model.embed_tokens.weight");
+  std::vector<float> values(embedding.numel());
+  DequantizeRows(embedding, 0, embedding.shape[0], values.data());
+  const int64_t hidden = embedding.shape[1];
+  std::fill_n(values.begin() + kPoison * hidden, hidden, std::numeric_limits<float>::quiet_NaN());
+  weights->Set("model.embed_tokens.weight", embedding.shape, std::move(values));
+  ModelSource source;
+  source.config = TinyConfig();
+  source.tensors = std::move(weights);
+  auto runner = ModelRunner::Create(std::move(source), Options(), nullptr);
+  ASSERT_TRUE(runner.ok()) << runner.status().ToString();
+
+  std::vector<TokenId> poisoned = Prompt(9, 1), healthy = Prompt(14, 2), out;
+  std::replace(healthy.begin(), healthy.end(), kPoison, 1);
+  poisoned[4] = kPoison;
+  for (int32_t step = 0; step < 4; ++step) {
+    StepPlan plan;
+    plan.step_id = step;
+    if (step == 0) {
+      plan.added = {Sequence(1, poisoned, 40), Sequence(2, healthy, 40)};
+    } else {
+      plan.diffs = {{1, 8 + step, {{}}}, {2, 13 + step, {{}}}};
+    }
+    AddRow(plan, 1, step == 0 ? 9 : 1, true);
+    AddRow(plan, 2, step == 0 ? 14 : 1, true);
+    const StepResult result = (*runner)->Execute(plan);
+    ASSERT_TRUE(result.status.ok()) << result.status.ToString();
+    EXPECT_EQ(result.rows.at(0).tokens, (std::vector<TokenId>{-1}));
+    out.push_back(result.rows.at(1).tokens.at(0));
+  }
+  const std::vector<TokenId> want = ReferenceGreedy(healthy, 4);
+  ASSERT_EQ(std::count(want.begin(), want.end(), kPoison), 0);
+  EXPECT_EQ(out, want);
 }
 
 TEST(RunnerTest, MixedStepsDecodeEachSequenceAsItsReference) {
