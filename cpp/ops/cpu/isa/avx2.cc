@@ -2,10 +2,12 @@
 #include "ops/cpu/isa/simd_avx2.h"
 #include "ops/cpu/isa/vector_attention.h"
 #include "ops/cpu/isa/vector_kernels.h"
+#include "ops/cpu/isa/vector_linear.h"
 #include "ops/cpu/isa/vector_sample.h"
 
 namespace fastllm::ops::cpu {
 
+const LinearKernel kAvx2Linear = Linear;
 const Kernels kAvx2Kernels = {RmsNorm, Rope,     SiluMul,    Attention, MaxOf,   ExpScaled,
                               ExpSum,  GatherGe, CountAbove, MomentsOf, MaskBits};
 
