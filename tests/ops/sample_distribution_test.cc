@@ -35,6 +35,7 @@ struct Setting {
   float temperature, top_p, min_p;
   int32_t top_k;
   bool ban;
+  float typical_p = 1, top_n_sigma = 0, xtc_probability = 0, xtc_threshold = 0;
 };
 
 using SampleDistribution = ArmTest;
@@ -47,16 +48,25 @@ TEST_P(SampleDistribution, MatchesTheExactDistribution) {
   const Setting settings[] = {{1, 1, 0, 0, false},      {0.5f, 1, 0, 0, false},    {3, 1, 0, 0, true},
                               {1, 0.8f, 0, 0, false},   {1, 1, 0, 12, false},      {1, 1, 0.1f, 0, false},
                               {1.5f, 0.7f, 0, 20, true}, {0.8f, 0.9f, 0.05f, 0, false}, {2, 1, 0.02f, 9, false},
-                              {1.2f, 0.85f, 0.03f, 25, true}, {1e-4f, 1, 0, 0, false},  {1e5f, 0.5f, 0, 0, false}};
+                              {1.2f, 0.85f, 0.03f, 25, true}, {1e-4f, 1, 0, 0, false},  {1e5f, 0.5f, 0, 0, false},
+                              {1, 1, 0, 0, false, 0.7f}, {1.6f, 0.9f, 0, 30, true, 0.8f}, {1, 1, 0, 0, false, 1, 1.2f},
+                              {2, 0.9f, 0.01f, 0, true, 1, 1.5f}, {1, 1, 0, 0, false, 1, 0, 0.6f, 0.05f},
+                              {1.3f, 0.95f, 0, 40, true, 1, 0, 0.3f, 0.04f}, {1, 1, 0, 0, false, 1, 0, 1, 0.1f},
+                              {1.1f, 0.97f, 0.005f, 45, true, 0.95f, 2, 0.5f, 0.06f}};
   uint64_t seed = 1;
   for (const Setting& s : settings) {
     SCOPED_TRACE(testing::Message() << "temperature " << s.temperature << " top_p " << s.top_p << " min_p " << s.min_p
-                                    << " top_k " << s.top_k << " ban " << s.ban);
+                                    << " top_k " << s.top_k << " ban " << s.ban << " typical_p " << s.typical_p
+                                    << " top_n_sigma " << s.top_n_sigma << " xtc " << s.xtc_probability);
     SampleRow row;
     row.temperature = s.temperature;
     row.top_p = s.top_p;
     row.min_p = s.min_p;
     row.top_k = s.top_k;
+    row.typical_p = s.typical_p;
+    row.top_n_sigma = s.top_n_sigma;
+    row.xtc_probability = s.xtc_probability;
+    row.xtc_threshold = s.xtc_threshold;
     row.seed = seed++ * 0x9E3779B97F4A7C15ull;
     const std::vector<int32_t> bans = s.ban ? std::vector<int32_t>{3, 20} : std::vector<int32_t>{};
     std::vector<SampleRow> rows(batch, row);
@@ -80,7 +90,12 @@ TEST_P(SampleDistribution, MatchesTheExactDistribution) {
       fn(p, {});
       for (const int32_t t : tokens) ++counts.at(t);
     }
-    const auto exact = ExactDistribution(logits, row, bans);
+    auto exact = ExactDistribution(logits, row, bans);
+    if (s.xtc_probability > 0) {  // XTC's own draw mixes two distributions
+      const auto struck = ExactDistribution(logits, row, bans, true);
+      EXPECT_NE(struck, exact);
+      for (int i = 0; i < vocab; ++i) exact[i] += s.xtc_probability * (struck[i] - exact[i]);
+    }
     for (int i = 0; i < vocab; ++i) {
       if (exact[i] == 0) {
         EXPECT_EQ(counts[i], 0) << "token " << i << " should have been cut";
