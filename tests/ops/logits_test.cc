@@ -108,6 +108,18 @@ TEST_P(ProcessLogits, RowsAreIndependentAndPaddingIsLeftAlone) {
     p.vocab = vocab;
     fn(p, {nullptr, threads});
     EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << threads;
+    // From another place, which is left as it was, with another stride.
+    std::vector<float> apart(rows * vocab, 88.0f);
+    const auto raw = x;
+    p.logits = apart.data();
+    p.logits_stride = vocab;
+    p.from = raw.data();
+    p.from_stride = stride;
+    fn(p, {nullptr, threads});
+    EXPECT_EQ(raw, x);
+    for (int r = 0; r < rows; ++r) {
+      EXPECT_TRUE(std::equal(&apart[r * vocab], &apart[r * vocab] + vocab, &want[r * stride])) << r;
+    }
   }
 }
 

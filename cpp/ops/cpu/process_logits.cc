@@ -104,6 +104,7 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
   thread_local std::vector<Scratch> scratch;
   int64_t work = 0;
   for (int32_t r = 0; r < p.num_rows; ++r) work += Work(p.rows[r], p.vocab);
+  if (p.from != nullptr) work += int64_t{p.num_rows} * p.vocab / 8;
   if (work == 0) return;
   const int32_t team = TeamSize(p.num_rows, work, ctx.num_threads);
   if (scratch.size() < static_cast<size_t>(team)) scratch.resize(team);
@@ -116,7 +117,9 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
   }
   Scratch* const of_thread = scratch.data();
   ParallelItems(p.num_rows, team, [&](int64_t r, int32_t thread) {
-    ProcessRow(k, p.rows[r], p.logits + r * p.logits_stride, p.vocab, of_thread[thread]);
+    float* x = p.logits + r * p.logits_stride;
+    if (p.from != nullptr) std::copy_n(p.from + r * p.from_stride, p.vocab, x);
+    ProcessRow(k, p.rows[r], x, p.vocab, of_thread[thread]);
   });
 }
 
