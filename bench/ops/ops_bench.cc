@@ -50,10 +50,10 @@ class Bench {
     };
     const double value = time(best_);
     const double reference = time(plain_);
-    std::printf("RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, "
-                "\"ratio\": %.2f, \"arm\": \"%s\", \"reference_is\": \"plain arm\"}\n",
-                name.c_str(), value, reference, reference / value,
-                best_.Find({op, Device::kCpu, DType::kF32}).value()->name);
+    std::printf(
+        "RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, "
+        "\"ratio\": %.2f, \"arm\": \"%s\", \"reference_is\": \"plain arm\"}\n",
+        name.c_str(), value, reference, reference / value, best_.Find({op, Device::kCpu, DType::kF32}).value()->name);
     std::fflush(stdout);
   }
 

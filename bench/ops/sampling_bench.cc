@@ -26,8 +26,11 @@ constexpr float kDeviation = 4.0f;  // of the normal logits; the 0.9 nucleus the
 class SamplingBench {
  public:
   SamplingBench(int vocab, std::string filter, int threads)
-      : vocab_(vocab), filter_(std::move(filter)), ctx_{nullptr, threads},
-        logits_(static_cast<size_t>(kRows) * vocab), tokens_(kRows) {
+      : vocab_(vocab),
+        filter_(std::move(filter)),
+        ctx_{nullptr, threads},
+        logits_(static_cast<size_t>(kRows) * vocab),
+        tokens_(kRows) {
     std::minstd_rand rng(vocab);
     std::normal_distribution<float> d(0.0f, kDeviation);
     for (float& x : logits_) x = d(rng);

@@ -20,7 +20,9 @@ inline double Time(const std::function<void()>& f) {
   const int repeat = std::max(1, static_cast<int>(2000.0 / std::max(0.05, MicrosecondsOf(f))));
   double best = 1e300;
   for (int g = 0; g < 15; ++g) {
-    best = std::min(best, MicrosecondsOf([&] { for (int i = 0; i < repeat; ++i) f(); }) / repeat);
+    best = std::min(best, MicrosecondsOf([&] {
+                            for (int i = 0; i < repeat; ++i) f();
+                          }) / repeat);
   }
   return best;
 }

@@ -15,11 +15,13 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxJsonBytes = 1 << 20;  // configuration, not data
 
 Status WrongType(const std::string& key, const Json& value) {
-  return Status::InvalidArgument(key + " cannot be " + (value.is_array() ? "a list of these elements" : value.type_name()));
+  return Status::InvalidArgument(key + " cannot be " +
+                                 (value.is_array() ? "a list of these elements" : value.type_name()));
 }
 
 Result<int64_t> ToInt64(const std::string& key, const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     return Status::InvalidArgument(key + " must fit in 64 bits, got " + value.dump());
   }
   return value.get<int64_t>();
@@ -64,7 +66,8 @@ Result<S> FromJson(std::string_view text) {
   }
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Status::InvalidArgument("configuration is not valid JSON");
-  if (!json.is_object()) return Status::InvalidArgument(std::string("configuration must be a JSON object, got ") + json.type_name());
+  if (!json.is_object())
+    return Status::InvalidArgument(std::string("configuration must be a JSON object, got ") + json.type_name());
   S out;
   for (const auto& [key, value] : json.items()) {
     FASTLLM_ASSIGN_OR_RETURN(const FieldValue field, ToFieldValue(key, value));

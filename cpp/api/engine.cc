@@ -78,7 +78,8 @@ int64_t WeightBytes(const runtime::ModelSource& source) {
 }
 
 // The caller's table, or the one that the model file carries; null when there is neither.
-Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given, const runtime::ModelSource& source) {
+Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given,
+                                                       const runtime::ModelSource& source) {
   std::shared_ptr<const TokenTable> none;
   if (given) {
     if (given->special.size() != given->bytes.size()) {
@@ -142,8 +143,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table));
   timer.Lap("engine_thread");
   info.startup_seconds = timer.Finish();
-  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(
-      std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(core)));
+  return std::unique_ptr<Engine>(
+      std::make_unique<EngineImpl>(std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(core)));
 }
 
 }  // namespace fastllm

@@ -71,6 +71,28 @@ uint64_t SubmitRequest(Engine& engine, const GenerationRequest& request) {
   return ValueOrThrow(engine.Submit(request));
 }
 
+// Submits in order and appends each handle to `handles`, a list of the caller: an exception that Python raises right
+// after this call (Ctrl-C) finds them all there. An error names the index of its request.
+void SubmitAll(Engine& engine, const std::vector<const GenerationRequest*>& requests, py::list handles) {
+  std::vector<uint64_t> done;
+  done.reserve(requests.size());
+  Status error;
+  {
+    py::gil_scoped_release release;
+    for (const GenerationRequest* request : requests) {
+      Result<uint64_t> handle = engine.Submit(*request);
+      if (!handle.ok()) {
+        error =
+            Status(handle.status().code(), "prompt " + std::to_string(done.size()) + ": " + handle.status().message());
+        break;
+      }
+      done.push_back(*handle);
+    }
+  }
+  for (uint64_t handle : done) handles.append(handle);
+  ThrowIfError(std::move(error));
+}
+
 // The checks of Submit() that need no engine state, so that a batch can be refused before any of it runs. Whether
 // text can be made is left to Submit().
 void ValidateForEngine(const Engine& engine, const GenerationRequest& request) {
@@ -160,6 +182,8 @@ void BindEngine(py::module_& m) {
                   "Loads the model and starts the engine thread.")
       .def("validate", &ValidateForEngine, py::arg("request"), "Raises what submit() would find wrong with the values.")
       .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
+      .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
+           "Queues requests in order and appends their handles to a list.")
       .def("abort", &Engine::Abort, py::arg("request_id"), no_gil, "Ends a request; its last delta says 'abort'.")
       .def("drain", &DrainDeltas, py::arg("timeout_ms") = 0, "All pending deltas, waiting for the first.")
       .def_property_readonly("event_fd", &Engine::event_fd, "Readable while deltas are pending; drain() resets it.")

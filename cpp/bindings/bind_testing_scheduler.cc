@@ -23,9 +23,7 @@ void BindConfigs(py::module_& m) {
       .value("FULL", KvGroupKind::kFull)
       .value("SLIDING_WINDOW", KvGroupKind::kSlidingWindow);
   py::class_<KvGroupSpec>(m, "KvGroupSpec")
-      .def(py::init([](KvGroupKind kind, int32_t window) {
-             return KvGroupSpec{kind, window};
-           }),
+      .def(py::init([](KvGroupKind kind, int32_t window) { return KvGroupSpec{kind, window}; }),
            py::arg("kind") = KvGroupKind::kFull, py::arg("window") = 0)
       .def_readwrite("kind", &KvGroupSpec::kind)
       .def_readwrite("window", &KvGroupSpec::window);

@@ -53,9 +53,7 @@ void BindPlan(py::module_& m) {
 
 void BindResult(py::module_& m) {
   py::class_<SampledRow>(m, "SampledRow")
-      .def(py::init([](RequestId id, std::vector<TokenId> tokens) {
-             return SampledRow{id, std::move(tokens)};
-           }),
+      .def(py::init([](RequestId id, std::vector<TokenId> tokens) { return SampledRow{id, std::move(tokens)}; }),
            py::arg("id") = 0, py::arg("tokens") = std::vector<TokenId>{})
       .def_readwrite("id", &SampledRow::id)
       .def_readwrite("tokens", &SampledRow::tokens);

@@ -111,24 +111,15 @@ class LLM:
 
     def _run(self, prompts: list[Prompt], use_tqdm: bool) -> list[RequestOutput]:
         with self._lock:
-            running: dict[int, RequestOutput] = {}
-            results = []
+            outputs = [self._new_output(p) for p in prompts]
+            handles: list[int] = []
             try:
-                for n, prompt in enumerate(prompts):
-                    handle = self._submit(prompt, n)
-                    results.append(self._new_output(prompt))
-                    running[handle] = results[-1]
-                self._collect(running, _progress(len(prompts), use_tqdm))
+                self._engine.submit_all([p.request for p in prompts], handles)
+                self._collect(dict(zip(handles, outputs)), _progress(len(prompts), use_tqdm))
             except BaseException:
-                self._abandon(running)
+                self._abandon({h for h, out in zip(handles, outputs) if not out.finished})
                 raise
-            return results
-
-    def _submit(self, prompt: Prompt, index: int) -> int:
-        try:
-            return self._engine.submit(prompt.request)
-        except FastLLMError as e:
-            raise at_index(e, index) from e
+            return outputs
 
     def _new_output(self, prompt: Prompt) -> RequestOutput:
         self._next_id += 1
@@ -159,18 +150,20 @@ class LLM:
                         del running[delta.request_id]
                         progress.update(1)
 
-    def _abandon(self, running: dict[int, RequestOutput]) -> None:
+    def _abandon(self, running: set[int]) -> None:
         """Aborts what runs and waits until it is gone, so that the next batch starts on an idle engine."""
         for handle in running:
             self._engine.abort(handle)
         try:
             while running:
                 self._engine.check_health()
-                for delta in self._engine.drain(100):
-                    if delta.finish_reason is not None:
-                        running.pop(delta.request_id, None)
+                deltas = self._engine.drain(100)
+                running.difference_update(d.request_id for d in deltas if d.finish_reason is not None)
+                stats = self._engine.stats()
+                if not deltas and stats.running == stats.waiting == 0:
+                    return  # the last news of some went down with the exception
         except FastLLMError:
-            running.clear()  # the engine is dead: nothing runs
+            return  # the engine is dead: nothing runs
 
 
 def _take(out: RequestOutput, delta) -> bool:

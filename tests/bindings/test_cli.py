@@ -89,7 +89,7 @@ def test_using_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-GREEDY = ["--temperature", "0", "--max-tokens", "5"]
+GREEDY = ["--temperature", "0", "--max-tokens", "6"]
 
 
 def test_generate():
@@ -101,7 +101,7 @@ def test_generate_from_standard_input_with_stats():
     out = fastllm("generate", *GREEDY, "--stats", stdin="The capital of France is")
     assert out.stdout == " Paris.\n\nThe answer\n"
     assert "5 prompt tokens" in out.stderr
-    assert "5 tokens" in out.stderr
+    assert "6 tokens" in out.stderr
 
 
 def test_chat_keeps_the_conversation():

@@ -1,6 +1,6 @@
 // FakeExecutor: an Executor without a model. The next token is a function of the sequence's tokens, so what a request
-// must produce is known whatever the scheduler does. It keeps its own copy of every sequence, as a rank does, and checks
-// that plans agree with it; every plan and result goes through the codec.
+// must produce is known whatever the scheduler does. It keeps its own copy of every sequence, as a rank does, and
+// checks that plans agree with it; every plan and result goes through the codec.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ class FakeExecutor : public Executor {
   using NextToken = std::function<TokenId(std::span<const TokenId> tokens, size_t num_prompt)>;
   using Hook = std::function<void(StepResult*)>;  // called in Wait() before it returns; may block, change or throw
 
-  explicit FakeExecutor(NextToken next_token, Hook hook = {}) : next_token_(std::move(next_token)), hook_(std::move(hook)) {}
+  explicit FakeExecutor(NextToken next_token, Hook hook = {})
+      : next_token_(std::move(next_token)), hook_(std::move(hook)) {}
 
   void Submit(StepPlan plan) override {
     auto copy = DecodeStepPlan(EncodeStepPlan(plan));

@@ -28,7 +28,7 @@ def refused(llm: LLM, prompt, params, *words: str) -> None:
 
 
 def test_empty_prompt(llm):
-    refused(llm, [], greedy(4), "prompt", "empty")
+    refused(llm, [], greedy(4), "prompt", "at least 1", "0")
 
 
 @pytest.mark.parametrize("token", [49152, -1, 2**31 - 1])

@@ -77,8 +77,8 @@ struct Batch {
   PagedAttentionParams Params() {
     PagedAttentionParams p;
     const size_t block = static_cast<size_t>(shape.kv_heads) * shape.block_size * shape.head_dim;
-    p.cache = {k.data(), v.data(), static_cast<int32_t>(k.size() / block), shape.kv_heads, shape.block_size,
-               shape.head_dim};
+    p.cache = {k.data(),       v.data(),         static_cast<int32_t>(k.size() / block),
+               shape.kv_heads, shape.block_size, shape.head_dim};
     p.out = out.data();
     p.q = q.data();
     p.query_start = query_start.data();
@@ -129,8 +129,16 @@ TEST_P(Attention, MatchesFloat64OverShapesAndMixes) {
   const auto fn = Get<PagedAttentionFn>(OpId::kPagedAttention, kFeatureGqa);
   const std::vector<Seq> mixes[] = {
       {{1, 1}}, {{130, 1}}, {{40, 40}}, {{70, 33}, {1, 1}, {65, 1}, {64, 64}, {129, 2}, {5, 0}, {20, 19}}};
-  for (const Shape s : {Shape{1, 1, 16, 1}, {2, 1, 24, 8}, {9, 3, 64, 16}, {4, 4, 100, 32}, {9, 1, 128, 16},
-                        {5, 1, 256, 8}, {14, 2, 80, 16}, {8, 2, 17, 16}, {71, 1, 64, 16}, {6, 3, 3, 3}}) {
+  for (const Shape s : {Shape{1, 1, 16, 1},
+                        {2, 1, 24, 8},
+                        {9, 3, 64, 16},
+                        {4, 4, 100, 32},
+                        {9, 1, 128, 16},
+                        {5, 1, 256, 8},
+                        {14, 2, 80, 16},
+                        {8, 2, 17, 16},
+                        {71, 1, 64, 16},
+                        {6, 3, 3, 3}}) {
     for (const auto& mix : mixes) {
       std::vector<int> ids(mix.size());
       std::iota(ids.begin(), ids.end(), 1);

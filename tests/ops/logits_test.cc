@@ -63,7 +63,11 @@ struct Request {
     if (on()) {
       breakers = {1, 3};
       if (on()) breakers.clear();
-      row.dry = {0.8f, 1.2f, static_cast<int32_t>(rng() % 4), static_cast<int32_t>(rng() % 2 * 50), ListOf(history),
+      row.dry = {0.8f,
+                 1.2f,
+                 static_cast<int32_t>(rng() % 4),
+                 static_cast<int32_t>(rng() % 2 * 50),
+                 ListOf(history),
                  ListOf(breakers)};
     }
   }

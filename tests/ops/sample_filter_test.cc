@@ -31,7 +31,8 @@ TEST_P(SampleFilter, LeavesTheTokensOfTheExactDistribution) {
     if (i % 3 == 0) {
       for (float& v : x) v = std::round(v);
     }
-    const std::vector<int32_t> bans = i % 4 == 0 && vocab > 1 ? std::vector<int32_t>{vocab / 2} : std::vector<int32_t>{};
+    const std::vector<int32_t> bans =
+        i % 4 == 0 && vocab > 1 ? std::vector<int32_t>{vocab / 2} : std::vector<int32_t>{};
     SampleRow row = Warm(0.2f + 0.4f * static_cast<float>(rng() % 5));
     row.counter = i;
     if (rng() % 3 == 0) row.top_n_sigma = 0.5f + static_cast<float>(rng() % 4);

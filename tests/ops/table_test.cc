@@ -10,8 +10,8 @@
 namespace fastllm::ops {
 namespace {
 
-constexpr OpId kAllOps[] = {OpId::kEmbedding, OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
-                            OpId::kKvWrite,   OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
+constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
+                            OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
                             OpId::kProcessLogits, OpId::kLogprobs};
 
 void Fn1() {}

@@ -32,7 +32,8 @@ TEST_P(Transformers, ProcessorsAgree) {
     std::vector<TokenCount> counts;
     const std::vector<TokenBias> bias = {{2, 1.5f}, {7, -3.25f}, {40, 0.75f}};
     if (c.name == "repetition") {
-      for (const int32_t id : std::set<int32_t>(c.ids.begin(), c.ids.end())) counts.push_back({id, id % 3, id % 3 == 0});
+      for (const int32_t id : std::set<int32_t>(c.ids.begin(), c.ids.end()))
+        counts.push_back({id, id % 3, id % 3 == 0});
       row.repetition_penalty = c.parameter;
       row.counts = ListOf(counts);
     } else if (c.name == "bias") {

@@ -19,9 +19,7 @@ const char* StatusCodeName(StatusCode code) {
   return "unknown";
 }
 
-std::string Status::ToString() const {
-  return ok() ? "ok" : std::string(StatusCodeName(code_)) + ": " + message_;
-}
+std::string Status::ToString() const { return ok() ? "ok" : std::string(StatusCodeName(code_)) + ": " + message_; }
 
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {

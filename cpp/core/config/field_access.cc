@@ -116,7 +116,8 @@ Status Convert(const FieldInfo& info, const FieldValue& value, bool* out) {
 }
 
 template <typename T>
-requires kIsInteger<T> Status Convert(const FieldInfo& info, const FieldValue& value, T* out) {
+  requires kIsInteger<T>
+Status Convert(const FieldInfo& info, const FieldValue& value, T* out) {
   constexpr double kExact = 9007199254740992.0;  // 2^53: below it every whole double is one integer
   int64_t v = 0;
   if (const int64_t* i = std::get_if<int64_t>(&value)) {

@@ -12,7 +12,8 @@ namespace fastllm {
 
 // Shortest text that reads back as the same number; whole floats without exponent up to 15 digits.
 template <typename T>
-requires std::integral<T> || std::floating_point<T> std::string NumberText(T v) {
+  requires std::integral<T> || std::floating_point<T>
+std::string NumberText(T v) {
   char buffer[64];
   if constexpr (std::floating_point<T>) {
     if (v == std::floor(v) && std::abs(v) < T(1e15)) return NumberText(static_cast<long long>(v));

@@ -67,6 +67,7 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
 
 std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::string& error) {
   std::vector<RequestId> ids;
+  ids.reserve(live_.size());
   for (const auto& [id, live] : live_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   for (const RequestId id : ids) End(id, reason, error);

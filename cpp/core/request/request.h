@@ -13,7 +13,7 @@ namespace fastllm {
 
 struct Request {
   RequestId id = 0;
-  std::vector<TokenId> prompt;         // at least one token
+  std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
   uint64_t seed = 0;                   // sampling.seed, or one that the engine drew
   int32_t max_tokens = 0;              // resolved: > 0, prompt + max_tokens <= max_model_len

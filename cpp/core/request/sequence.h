@@ -17,9 +17,9 @@ enum class SequenceState : uint8_t { kWaiting, kRunning, kPreempted, kFinished }
 // There is no prefill or decode phase: a step narrows the gap between num_computed_tokens and tokens.size().
 struct Sequence {
   std::shared_ptr<const Request> request;
-  std::vector<TokenId> tokens;       // prompt, then output
-  int32_t num_computed_tokens = 0;   // tokens whose KV is, or in the running step will be, in the cache
-  int32_t num_cached_tokens = -1;    // prefix-cache hit at the first admission; -1 before it
+  std::vector<TokenId> tokens;      // prompt, then output
+  int32_t num_computed_tokens = 0;  // tokens whose KV is, or in the running step will be, in the cache
+  int32_t num_cached_tokens = -1;   // prefix-cache hit at the first admission; -1 before it
   int32_t num_preemptions = 0;
   SequenceState state = SequenceState::kWaiting;
   FinishReason finish_reason = FinishReason::kNone;

@@ -21,7 +21,7 @@ struct SequenceUpdate {
   RequestId id = 0;
   std::vector<TokenId> new_tokens;  // the stop token included
   FinishReason finish_reason = FinishReason::kNone;
-  StopReason stop_reason;           // a token id when one of stop_token_ids matched
+  StopReason stop_reason;  // a token id when one of stop_token_ids matched
   int32_t num_cached_tokens = 0;
 };
 

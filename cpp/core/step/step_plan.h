@@ -15,8 +15,8 @@ struct SamplingSpec {
   float top_p = 1.0f;
   int32_t top_k = 0;
   float min_p = 0.0f;
-  uint64_t seed = 0;                   // random numbers are a function of (seed, output index) alone
-  int32_t min_tokens = 0;              // ids in banned_until_min are impossible before this many outputs
+  uint64_t seed = 0;       // random numbers are a function of (seed, output index) alone
+  int32_t min_tokens = 0;  // ids in banned_until_min are impossible before this many outputs
   std::vector<TokenId> banned_until_min;
 };
 
@@ -25,9 +25,9 @@ struct NewSequence {
   RequestId id = 0;
   std::vector<TokenId> tokens;
   int32_t num_prompt_tokens = 0;
-  int32_t num_computed_tokens = 0;                // prefix-cache hit: KV already there for these
+  int32_t num_computed_tokens = 0;  // prefix-cache hit: KV already there for these
   SamplingSpec sampling;
-  std::vector<std::vector<BlockId>> block_ids;    // [kv_group][block], covers computed + scheduled tokens
+  std::vector<std::vector<BlockId>> block_ids;  // [kv_group][block], covers computed + scheduled tokens
 };
 
 // Blocks added to the tables of a sequence that the executor knows. num_computed_tokens is repeated so that both
@@ -48,11 +48,11 @@ struct ScheduledRow {
 
 struct StepPlan {
   uint64_t step_id = 0;
-  std::vector<RequestId> removed;     // finished or preempted since the last plan; handled first
+  std::vector<RequestId> removed;  // finished or preempted since the last plan; handled first
   std::vector<NewSequence> added;
   std::vector<SequenceDiff> diffs;
-  std::vector<ScheduledRow> rows;     // batch order
-  int32_t total_tokens = 0;           // sum of rows[].num_tokens
+  std::vector<ScheduledRow> rows;  // batch order
+  int32_t total_tokens = 0;        // sum of rows[].num_tokens
 };
 
 }  // namespace fastllm

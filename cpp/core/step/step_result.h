@@ -11,13 +11,13 @@ namespace fastllm {
 
 struct SampledRow {
   RequestId id = 0;
-  std::vector<TokenId> tokens;  // one today; more with speculation
+  std::vector<TokenId> tokens;  // one today; more with speculation. -1: the logits of the row held no usable value
 };
 
 struct StepResult {
   uint64_t step_id = 0;
-  Status status;                  // an error poisons the engine
-  std::vector<SampledRow> rows;   // the plan's rows with sample == true, in row order
+  Status status;                 // an error poisons the engine
+  std::vector<SampledRow> rows;  // the plan's rows with sample == true, in row order
 };
 
 }  // namespace fastllm

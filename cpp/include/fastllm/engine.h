@@ -22,7 +22,7 @@ namespace fastllm {
 struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one, each in [0, vocab_size)
   SamplingParams sampling;
-  std::string cache_salt;                 // requests share cached prefixes only under the same salt
+  std::string cache_salt;  // requests share cached prefixes only under the same salt
 };
 
 // One derived value of the resolved configuration.
@@ -34,10 +34,10 @@ struct ResolvedValue {
 
 // Facts of a loaded engine.
 struct EngineInfo {
-  std::string architecture;      // "LlamaForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM"
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;
-  int32_t num_kv_blocks = 0;     // the null block included
+  int32_t num_kv_blocks = 0;  // the null block included
   int32_t block_size = 0;
   std::vector<int32_t> eos_token_ids;
   std::vector<ResolvedValue> resolved;
@@ -49,7 +49,7 @@ struct EngineStats {
   int64_t steps = 0;
   int32_t running = 0;
   int32_t waiting = 0;
-  int32_t used_blocks = 0;          // blocks that some request holds
+  int32_t used_blocks = 0;  // blocks that some request holds
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;

@@ -28,7 +28,11 @@ constexpr FieldCheck AnyValue() { return {}; }
 constexpr FieldCheck AtLeast(double lo) { return {lo, std::numeric_limits<double>::infinity(), false, {}}; }
 constexpr FieldCheck InRange(double lo, double hi) { return {lo, hi, false, {}}; }
 constexpr FieldCheck InRangeOpenLow(double lo, double hi) { return {lo, hi, true, {}}; }
-constexpr FieldCheck OneOf(std::string_view choices) { FieldCheck c; c.choices = choices; return c; }
+constexpr FieldCheck OneOf(std::string_view choices) {
+  FieldCheck c;
+  c.choices = choices;
+  return c;
+}
 
 // One entry of a field list as a visitor sees it.
 struct FieldInfo {

@@ -58,8 +58,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : v_(std::move(value)) {}             // NOLINT(google-explicit-constructor)
-  Result(Status status) : v_(std::move(status)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : v_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : v_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(v_); }
   Status status() const { return ok() ? Status::Ok() : std::get<Status>(v_); }
@@ -78,15 +78,15 @@ class [[nodiscard]] Result {
 }  // namespace fastllm
 
 // Returns the Status of `expr` from the enclosing function when it is an error.
-#define FASTLLM_RETURN_IF_ERROR(expr)                    \
-  do {                                                   \
+#define FASTLLM_RETURN_IF_ERROR(expr)                       \
+  do {                                                      \
     if (::fastllm::Status _s = (expr); !_s.ok()) return _s; \
   } while (0)
 
 #define FASTLLM_CONCAT_INNER(a, b) a##b
 #define FASTLLM_CONCAT(a, b) FASTLLM_CONCAT_INNER(a, b)
 // FASTLLM_ASSIGN_OR_RETURN(auto x, Call()): moves the value into x, or returns the error.
-#define FASTLLM_ASSIGN_OR_RETURN(decl, expr)                            \
-  auto FASTLLM_CONCAT(_r_, __LINE__) = (expr);                          \
+#define FASTLLM_ASSIGN_OR_RETURN(decl, expr)                                              \
+  auto FASTLLM_CONCAT(_r_, __LINE__) = (expr);                                            \
   if (!FASTLLM_CONCAT(_r_, __LINE__).ok()) return FASTLLM_CONCAT(_r_, __LINE__).status(); \
   decl = std::move(FASTLLM_CONCAT(_r_, __LINE__)).value()

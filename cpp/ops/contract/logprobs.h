@@ -6,11 +6,11 @@ namespace fastllm::ops {
 
 // What is asked of one row.
 struct LogprobsRow {
-  float temperature = 1.0f;        // > 0; logprobs of softmax(logits / temperature). 1 for raw logprobs
-  int32_t token = -1;              // its logprob and rank; -1: not asked
-  int32_t top_k = 0;               // the most likely tokens, at most top_stride; higher logit first, then lower id
-  List<int32_t> ids = {};          // logprobs of these
-  float* id_logprobs = nullptr;    // [ids.size]
+  float temperature = 1.0f;      // > 0; logprobs of softmax(logits / temperature). 1 for raw logprobs
+  int32_t token = -1;            // its logprob and rank; -1: not asked
+  int32_t top_k = 0;             // the most likely tokens, at most top_stride; higher logit first, then lower id
+  List<int32_t> ids = {};        // logprobs of these
+  float* id_logprobs = nullptr;  // [ids.size]
 };
 
 // Log-softmax of each row at a few places. A value is within 2e-6 * max(1, |value| / 32) of float64 on the same

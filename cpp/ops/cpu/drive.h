@@ -30,18 +30,32 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
 void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx);
 
 template <const Kernels& K>
-void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) { RunRmsNorm(K, p, ctx); }
+void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) {
+  RunRmsNorm(K, p, ctx);
+}
 template <const Kernels& K>
-void RopeOp(const RopeParams& p, const OpContext& ctx) { RunRope(K, p, ctx); }
+void RopeOp(const RopeParams& p, const OpContext& ctx) {
+  RunRope(K, p, ctx);
+}
 template <const Kernels& K>
-void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) { RunSiluMul(K, p, ctx); }
+void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) {
+  RunSiluMul(K, p, ctx);
+}
 template <const Kernels& K>
-void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) { RunAttention(K, p, ctx); }
+void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) {
+  RunAttention(K, p, ctx);
+}
 template <const Kernels& K>
-void SampleOp(const SampleParams& p, const OpContext& ctx) { RunSample(K, p, ctx); }
+void SampleOp(const SampleParams& p, const OpContext& ctx) {
+  RunSample(K, p, ctx);
+}
 template <const Kernels& K>
-void ProcessLogitsOp(const ProcessLogitsParams& p, const OpContext& ctx) { RunProcessLogits(K, p, ctx); }
+void ProcessLogitsOp(const ProcessLogitsParams& p, const OpContext& ctx) {
+  RunProcessLogits(K, p, ctx);
+}
 template <const Kernels& K>
-void LogprobsOp(const LogprobsParams& p, const OpContext& ctx) { RunLogprobs(K, p, ctx); }
+void LogprobsOp(const LogprobsParams& p, const OpContext& ctx) {
+  RunLogprobs(K, p, ctx);
+}
 
 }  // namespace fastllm::ops::cpu

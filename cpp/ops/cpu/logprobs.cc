@@ -126,8 +126,9 @@ void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx
     if (AsksNothing(ask)) return;
     const int64_t top = r * p.top_stride;
     const bool tops = ask.top_k > 0;
-    const RowOutput out = {ask.token >= 0 ? p.token_logprobs + r : nullptr, ask.token >= 0 ? p.token_ranks + r : nullptr,
-                           tops ? p.top_ids + top : nullptr, tops ? p.top_logprobs + top : nullptr};
+    const RowOutput out = {ask.token >= 0 ? p.token_logprobs + r : nullptr,
+                           ask.token >= 0 ? p.token_ranks + r : nullptr, tops ? p.top_ids + top : nullptr,
+                           tops ? p.top_logprobs + top : nullptr};
     LogprobsOfRow(k, ask, p.logits + r * p.logits_stride, p.vocab, out, of_thread[thread]);
   });
 }

@@ -243,8 +243,7 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 
 }  // namespace
 
-const Kernels kPlainKernels = {RmsNorm,       Rope, SiluMul,   Attention, AttentionSplit,
-                               AttentionJoin, Max,  ExpScaled, ExpSum,    Gather,
-                               CountAbove,    MomentsOf, MaskBits};
+const Kernels kPlainKernels = {RmsNorm,   Rope,   SiluMul, Attention,  AttentionSplit, AttentionJoin, Max,
+                               ExpScaled, ExpSum, Gather,  CountAbove, MomentsOf,      MaskBits};
 
 }  // namespace fastllm::ops::cpu

@@ -56,21 +56,20 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
-                              "cpu.sample.f32",
-                             "cpu.process_logits.f32", "cpu.logprobs.f32"});
+                              "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
-    AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
-                              {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
-                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2",
-                              "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2"});
+    AddArm<cpu::kAvx2Kernels>(
+        table, CpuIsa::kAvx2,
+        {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
+         "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
-    AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
-                                {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
-                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512",
-                                "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512"});
+    AddArm<cpu::kAvx512Kernels>(
+        table, CpuIsa::kAvx512,
+        {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",
+         "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

@@ -163,7 +163,8 @@ void RowSampler::KeepTypical() {
   const bool finite = view_.max.value < kInf;
   const double total = Weight();
   const auto z = [this](const Candidate& c) {
-    return (static_cast<double>(c.value) - static_cast<double>(view_.max.value)) / static_cast<double>(row_.temperature);
+    return (static_cast<double>(c.value) - static_cast<double>(view_.max.value)) /
+           static_cast<double>(row_.temperature);
   };
   double mean = 0.0;  // of z; the entropy is log(total) - mean, a token's surprise log(total) - z
   if (finite) {

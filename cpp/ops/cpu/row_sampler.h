@@ -10,9 +10,9 @@ namespace fastllm::ops::cpu {
 
 // Memory of one thread, sized for a vocabulary before rows are sampled; nothing grows after that.
 struct SampleScratch {
-  std::vector<float> row;        // the logits with bans applied
+  std::vector<float> row;  // the logits with bans applied
   std::vector<float> block_max;
-  std::vector<float> values;     // gathered
+  std::vector<float> values;  // gathered
   std::vector<int32_t> ids;
   std::vector<float> weights;
   std::vector<Candidate> candidates;

@@ -92,18 +92,20 @@ Candidate FindLast(const std::vector<Candidate>& candidates, double target, Meas
 
 int64_t GatherAbove(const Kernels& k, const RowView& row, float threshold, float* values, int32_t* ids) {
   int64_t count = 0;
-  ForBlocks(row, [threshold](float max) { return max >= threshold; },
-            [&](int64_t first, int64_t last) {
-              count += k.gather(row.x + first, last - first, threshold, static_cast<int32_t>(first), values + count,
-                                ids + count);
-            });
+  ForBlocks(
+      row, [threshold](float max) { return max >= threshold; },
+      [&](int64_t first, int64_t last) {
+        count +=
+            k.gather(row.x + first, last - first, threshold, static_cast<int32_t>(first), values + count, ids + count);
+      });
   return count;
 }
 
 int64_t CountAbove(const Kernels& k, const RowView& row, float threshold) {
   int64_t count = 0;
-  ForBlocks(row, [threshold](float max) { return max > threshold; },
-            [&](int64_t first, int64_t last) { count += k.count_above(row.x + first, last - first, threshold); });
+  ForBlocks(
+      row, [threshold](float max) { return max > threshold; },
+      [&](int64_t first, int64_t last) { count += k.count_above(row.x + first, last - first, threshold); });
   return count;
 }
 

@@ -41,9 +41,9 @@ constexpr WeightRule kRules[] = {
     {"lm_head.weight", 0, "lm_head.weight", "output.weight", kRows},
 };
 constexpr std::string_view kIgnored[] = {
-    "lm_head.weight",            // equal to the embedding when tied
-    "*.rotary_emb.inv_freq",     // older checkpoints store the frequencies
-    "rope_freqs.weight",         // read with the config
+    "lm_head.weight",         // equal to the embedding when tied
+    "*.rotary_emb.inv_freq",  // older checkpoints store the frequencies
+    "rope_freqs.weight",      // read with the config
     "blk.*.attn_rot_embd",
 };
 

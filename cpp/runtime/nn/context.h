@@ -19,7 +19,7 @@ struct StepInput {
   const int32_t* block_table = nullptr;   // [num_seqs, max_blocks]
   int32_t num_tokens = 0;
   int32_t num_seqs = 0;
-  int32_t max_blocks = 0;                 // row stride of block_table
+  int32_t max_blocks = 0;  // row stride of block_table
 };
 
 struct ForwardContext {

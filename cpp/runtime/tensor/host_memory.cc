@@ -14,7 +14,8 @@ Result<HostMemory> HostMemory::Map(size_t bytes, bool huge_pages) {
   if (bytes == 0) return memory;
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    return Status::ResourceExhausted("cannot map " + std::to_string(bytes) + " bytes of memory: " + std::strerror(errno));
+    return Status::ResourceExhausted("cannot map " + std::to_string(bytes) +
+                                     " bytes of memory: " + std::strerror(errno));
   }
   // Advice only: a kernel without huge pages still gives a working mapping.
   if (huge_pages) (void)madvise(p, bytes, MADV_HUGEPAGE);

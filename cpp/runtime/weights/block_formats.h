@@ -16,8 +16,8 @@ namespace fastllm::runtime {
 inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7FFFu;
-  const uint32_t normal = (magnitude << 13) + (112u << 23);      // exponent bias 15 becomes 127
-  const uint32_t infinite = (magnitude << 13) | 0x7F800000u;     // infinities and NaNs keep their payload
+  const uint32_t normal = (magnitude << 13) + (112u << 23);   // exponent bias 15 becomes 127
+  const uint32_t infinite = (magnitude << 13) | 0x7F800000u;  // infinities and NaNs keep their payload
   const uint32_t tiny = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
   const uint32_t finite = magnitude < 0x0400u ? tiny : normal;
   return std::bit_cast<float>(sign | (magnitude >= 0x7C00u ? infinite : finite));

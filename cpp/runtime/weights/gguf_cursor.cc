@@ -9,17 +9,36 @@ namespace {
 
 // The value types of the GGUF specification.
 enum : uint32_t {
-  kUint8 = 0, kInt8 = 1, kUint16 = 2, kInt16 = 3, kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8,
-  kArray = 9, kUint64 = 10, kInt64 = 11, kFloat64 = 12
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12
 };
 
 // Smallest bytes one value takes in the file; 0 for a type that is none of the scalars.
 uint64_t MinimumBytes(uint32_t type) {
   switch (type) {
-    case kUint8: case kInt8: case kBool: return 1;
-    case kUint16: case kInt16: return 2;
-    case kUint32: case kInt32: case kFloat32: return 4;
-    case kUint64: case kInt64: case kFloat64: case kString: return 8;
+    case kUint8:
+    case kInt8:
+    case kBool: return 1;
+    case kUint16:
+    case kInt16: return 2;
+    case kUint32:
+    case kInt32:
+    case kFloat32: return 4;
+    case kUint64:
+    case kInt64:
+    case kFloat64:
+    case kString: return 8;
     default: return 0;
   }
 }

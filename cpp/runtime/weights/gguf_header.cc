@@ -202,8 +202,8 @@ Result<GgufHeader> ParseGguf(const uint8_t* data, size_t size) {
   for (uint64_t i = 0; i < tensor_count; ++i) {
     FASTLLM_RETURN_IF_ERROR(ReadTensor(cursor, &header.tensors[i], &offsets[i]));
   }
-  FASTLLM_RETURN_IF_ERROR(PlaceTensors(data, size, cursor.position(), static_cast<uint64_t>(alignment), offsets,
-                                       &header.tensors));
+  FASTLLM_RETURN_IF_ERROR(
+      PlaceTensors(data, size, cursor.position(), static_cast<uint64_t>(alignment), offsets, &header.tensors));
   return header;
 }
 

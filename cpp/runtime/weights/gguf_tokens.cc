@@ -11,8 +11,15 @@ namespace fastllm::runtime {
 namespace {
 
 // tokenizer.ggml.token_type. Files leave it out when all tokens are normal.
-enum TokenType : int64_t { kUndefined = 0, kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5,
-                           kByte = 6 };
+enum TokenType : int64_t {
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 // Code points at and above this are no stand-ins: 256 bytes, of which 68 are moved up to 256...323.
 constexpr uint32_t kStandInEnd = 256 + 68;
@@ -127,12 +134,11 @@ Status FillTable(const std::vector<std::string>& tokens, const std::vector<int64
 }  // namespace
 
 Result<TokenTable> TokenTableFromGguf(const GgufMetadata& metadata) {
-  FASTLLM_ASSIGN_OR_RETURN(const std::string* model,
-                           Lookup<std::string>(metadata, "tokenizer.ggml.model", "a string"));
+  FASTLLM_ASSIGN_OR_RETURN(const std::string* model, Lookup<std::string>(metadata, "tokenizer.ggml.model", "a string"));
   FASTLLM_ASSIGN_OR_RETURN(const auto* tokens,
                            Lookup<std::vector<std::string>>(metadata, "tokenizer.ggml.tokens", "an array of strings"));
-  FASTLLM_ASSIGN_OR_RETURN(const auto* types, Lookup<std::vector<int64_t>>(metadata, "tokenizer.ggml.token_type",
-                                                                           "an array of integers"));
+  FASTLLM_ASSIGN_OR_RETURN(const auto* types,
+                           Lookup<std::vector<int64_t>>(metadata, "tokenizer.ggml.token_type", "an array of integers"));
   FASTLLM_ASSIGN_OR_RETURN(const bool* space_prefix,
                            Lookup<bool>(metadata, "tokenizer.ggml.add_space_prefix", "a bool"));
   if (!model) return Status::NotFound("the GGUF file has no tokenizer (no tokenizer.ggml.model)");

@@ -13,7 +13,19 @@ namespace fastllm::runtime {
 
 // Storage types. The quantised ones are GGUF block formats.
 enum class WeightType : uint8_t {
-  kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
 };
 const char* WeightTypeName(WeightType type);
 // Elements in one block (1 for the float types), and its bytes.

@@ -19,6 +19,7 @@ class HfTokenizer(Tokenizer):
 
     def __init__(self, backend: tokenizers.Tokenizer, pieces: list[bytes], special: list[bool], strip: bool = False):
         self._backend = backend
+        self._literal: tokenizers.Tokenizer | None = None
         self._table = (pieces, special)
         self._strip = strip
         self.vocab_size = len(pieces)
@@ -28,13 +29,19 @@ class HfTokenizer(Tokenizer):
         self.add_eos = False
 
     def _encode(self, text: str, add_special_tokens: bool, parse_special: bool) -> list[int]:
-        # The flag is state of the backend, so it is set only when it changes.
-        if self._backend.encode_special_tokens == parse_special:
-            self._backend.encode_special_tokens = not parse_special
-        ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        backend = self._backend if parse_special else self._literal_backend()
+        ids = backend.encode(text, add_special_tokens=add_special_tokens).ids
         if add_special_tokens:
             ids = self._mark(ids)
         return ids
+
+    def _literal_backend(self) -> tokenizers.Tokenizer:
+        # A copy, because the flag is state of the backend and encode() may run in several threads.
+        if self._literal is None:
+            copy = tokenizers.Tokenizer.from_str(self._backend.to_str())
+            copy.encode_special_tokens = True
+            self._literal = copy
+        return self._literal
 
     def _mark(self, ids: list[int]) -> list[int]:
         bos = self.bos_token_id

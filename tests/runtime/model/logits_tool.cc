@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
   auto logits = (*probe)->Logits(ids, std::atoi(argv[2]));
   if (!logits.ok()) return Fail(logits.status().ToString());
   std::ofstream out(argv[3], std::ios::binary);
-  out.write(reinterpret_cast<const char*>(logits->data()), static_cast<std::streamsize>(logits->size() * sizeof(float)));
+  out.write(reinterpret_cast<const char*>(logits->data()),
+            static_cast<std::streamsize>(logits->size() * sizeof(float)));
   out.close();
   if (!out) return Fail(std::string("cannot write ") + argv[3]);
   std::printf("%zu positions, vocabulary %d\n", ids.size(), (*probe)->vocab_size());

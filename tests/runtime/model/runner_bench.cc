@@ -26,9 +26,7 @@ int Fail(const std::string& message) {
   return 1;
 }
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // All rows hold the same prompt, each with blocks of its own for `total` tokens.
 StepPlan Prefill(const std::vector<int32_t>& prompt, int rows, int total) {
@@ -59,7 +57,8 @@ StepPlan Decode(int rows, int computed) {
   return plan;
 }
 
-int Run(const std::string& model, int threads, const std::vector<int32_t>& prompt, int rows, int steps, bool print_ids) {
+int Run(const std::string& model, int threads, const std::vector<int32_t>& prompt, int rows, int steps,
+        bool print_ids) {
   const double start = Now();
   auto source = fastllm::runtime::OpenModel(model, "auto");
   if (!source.ok()) return Fail(source.status().ToString());
@@ -101,7 +100,8 @@ int Run(const std::string& model, int threads, const std::vector<int32_t>& promp
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6 && argc != 7) return Fail("usage: runner_bench MODEL (speed THREADS PREFILL ROWS STEPS | greedy THREADS STEPS @IDS)");
+  if (argc != 6 && argc != 7)
+    return Fail("usage: runner_bench MODEL (speed THREADS PREFILL ROWS STEPS | greedy THREADS STEPS @IDS)");
   const int threads = std::atoi(argv[3]);
   std::vector<int32_t> prompt;
   if (std::string(argv[2]) == "speed" && argc == 7) {

@@ -13,8 +13,16 @@ from gguf import GGMLQuantizationType as Type
 
 # Byte positions of the half-precision scales in a block; random bytes there would often be NaN.
 SCALES = {
-    Type.Q8_0: (0,), Type.Q4_0: (0,), Type.Q4_1: (0, 2), Type.Q5_0: (0,), Type.Q5_1: (0, 2),
-    Type.Q2_K: (80, 82), Type.Q3_K: (108,), Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208,),
+    Type.Q8_0: (0,),
+    Type.Q4_0: (0,),
+    Type.Q4_1: (0, 2),
+    Type.Q5_0: (0,),
+    Type.Q5_1: (0, 2),
+    Type.Q2_K: (80, 82),
+    Type.Q3_K: (108,),
+    Type.Q4_K: (0, 2),
+    Type.Q5_K: (0, 2),
+    Type.Q6_K: (208,),
 }
 QUANTIZED_BY_GGUF = {Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1}
 

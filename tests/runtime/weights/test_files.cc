@@ -48,8 +48,8 @@ uint64_t Align(uint64_t value, uint64_t alignment) { return (value + alignment -
 }  // namespace
 
 std::string GgufBuilder::Header() const {
-  std::string bytes = magic + Raw(version) + Raw(tensor_count.value_or(tensors.size())) +
-                      Raw(pair_count.value_or(pairs.size()));
+  std::string bytes =
+      magic + Raw(version) + Raw(tensor_count.value_or(tensors.size())) + Raw(pair_count.value_or(pairs.size()));
   for (const std::string& pair : pairs) bytes += pair;
   uint64_t next = 0;
   for (const GgufTensor& tensor : tensors) {

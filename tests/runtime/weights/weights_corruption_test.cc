@@ -100,8 +100,8 @@ TEST(CorruptionTest, SafetensorsFlippedBytes) {
 // Every 8-byte field position of the header set to values that break sums and products.
 template <typename Parse>
 void SetWords(Parse parse, const std::string& good, size_t header) {
-  const uint64_t words[] = {0, 1, 31, 0x7FFFFFFF, 0xFFFFFFFF, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0} - 32,
-                            ~uint64_t{0}};
+  const uint64_t words[] = {
+      0, 1, 31, 0x7FFFFFFF, 0xFFFFFFFF, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0} - 32, ~uint64_t{0}};
   for (size_t at = 0; at + 8 <= header; ++at) {
     for (uint64_t word : words) {
       std::string bytes = good;

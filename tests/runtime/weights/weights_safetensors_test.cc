@@ -59,10 +59,10 @@ TEST(SafetensorsTest, TellsWhyATensorIsNotRead) {
 
 TEST(SafetensorsTest, ReadsScalarsAndEmptyTensors) {
   TempDir dir;
-  auto source = SafetensorsSource::Open(dir.Write(
-      "m.safetensors", Safetensors(R"({"s":{"dtype":"F16","shape":[],"data_offsets":[0,2]},)"
-                                   R"("e":{"dtype":"F32","shape":[0,7],"data_offsets":[2,2]}})",
-                                   Raw(uint16_t{0x3C00}))));
+  auto source = SafetensorsSource::Open(
+      dir.Write("m.safetensors", Safetensors(R"({"s":{"dtype":"F16","shape":[],"data_offsets":[0,2]},)"
+                                             R"("e":{"dtype":"F32","shape":[0,7],"data_offsets":[2,2]}})",
+                                             Raw(uint16_t{0x3C00}))));
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ(testing::Values(*(*source)->Find("s")), std::vector<float>{1});
   EXPECT_TRUE(testing::Values(*(*source)->Find("e")).empty());
@@ -72,12 +72,11 @@ TEST(SafetensorsTest, ReadsTheShardsOfTheIndex) {
   TempDir dir;
   dir.Write("model-1.safetensors", OneTensor("x", 1));
   // "x" is here too: the index, which places it in the first shard, decides. "extra" is in no index.
-  dir.Write("model-2.safetensors",
-            Safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                        R"("y":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
-                        R"("i":{"dtype":"I32","shape":[1],"data_offsets":[8,12]},)"
-                        R"("extra":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})",
-                        RawFloats({9, 2, 0, 3})));
+  dir.Write("model-2.safetensors", Safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                               R"("y":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+                                               R"("i":{"dtype":"I32","shape":[1],"data_offsets":[8,12]},)"
+                                               R"("extra":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})",
+                                               RawFloats({9, 2, 0, 3})));
   dir.Write("model-3.safetensors", "not named by the index");
   dir.Write("model.safetensors.index.json",
             R"({"metadata":{"total_size":8,"deep":[{"a":[1.5,-1,null,true,"s"]}]},"weight_map":{)"
@@ -96,9 +95,8 @@ TEST(SafetensorsTest, FollowsLinks) {
   TempDir files;
   TempDir folder;
   std::filesystem::create_symlink(files.Write("blob", OneTensor("x", 4)), folder.path() + "/model-1.safetensors");
-  std::filesystem::create_symlink(
-      files.Write("index", R"({"weight_map":{"x":"model-1.safetensors"}})"),
-      folder.path() + "/model.safetensors.index.json");
+  std::filesystem::create_symlink(files.Write("index", R"({"weight_map":{"x":"model-1.safetensors"}})"),
+                                  folder.path() + "/model.safetensors.index.json");
   auto source = SafetensorsSource::Open(folder.path());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ(testing::Values(*(*source)->Find("x")), std::vector<float>{4});

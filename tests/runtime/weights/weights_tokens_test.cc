@@ -32,9 +32,9 @@ TEST(GgufTokensTest, ByteLevelStandInsCoverAllBytes) {
   for (int byte = 0; byte < 256; ++byte) {
     const bool stays = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     const int code = stays ? byte : moved++;
-    tokens.push_back(code < 0x80 ? std::string(1, static_cast<char>(code))
-                                 : std::string{static_cast<char>(0xC0 | code >> 6),
-                                               static_cast<char>(0x80 | (code & 0x3F))});
+    tokens.push_back(code < 0x80
+                         ? std::string(1, static_cast<char>(code))
+                         : std::string{static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))});
     want.push_back(std::string(1, static_cast<char>(byte)));
   }
   auto table = TokenTableFromGguf(Metadata("gpt2", tokens));
@@ -45,8 +45,8 @@ TEST(GgufTokensTest, ByteLevelStandInsCoverAllBytes) {
 TEST(GgufTokensTest, ByteLevelTokensThatAreLiteral) {
   // Control, user-defined and unknown tokens are literal even where their characters are stand-ins; so is a token with
   // a character that is none (a raw space, U+4E2D, invalid or overlong UTF-8); an unused token has no bytes.
-  GgufMetadata metadata = Metadata("gpt2", {"<|\u0120|>", "\u0120u", "\u0120k", "a b", "\u4E2D", "\xC3", "\xC1\x81",
-                                            "[PAD7]"});
+  GgufMetadata metadata =
+      Metadata("gpt2", {"<|\u0120|>", "\u0120u", "\u0120k", "a b", "\u4E2D", "\xC3", "\xC1\x81", "[PAD7]"});
   metadata["tokenizer.ggml.token_type"] = Integers{3, 4, 2, 1, 1, 1, 1, 5};
   auto table = TokenTableFromGguf(metadata);
   ASSERT_TRUE(table.ok()) << table.status().ToString();
@@ -55,8 +55,8 @@ TEST(GgufTokensTest, ByteLevelTokensThatAreLiteral) {
 }
 
 TEST(GgufTokensTest, SentencePiece) {
-  GgufMetadata metadata = Metadata(
-      "llama", {"<unk>", "<s>", "<0x0A>", "<0xfe>", "\u2581the", "a\u2581b", "\u2581\u2581", "<0x41>"});
+  GgufMetadata metadata =
+      Metadata("llama", {"<unk>", "<s>", "<0x0A>", "<0xfe>", "\u2581the", "a\u2581b", "\u2581\u2581", "<0x41>"});
   metadata["tokenizer.ggml.token_type"] = Integers{2, 3, 6, 6, 1, 1, 4, 1};
   auto table = TokenTableFromGguf(metadata);
   ASSERT_TRUE(table.ok()) << table.status().ToString();

@@ -6,8 +6,7 @@
 
 namespace fastllm::ops::cpu {
 
-const Kernels kAvx2Kernels = {RmsNorm,       Rope,  SiluMul,   Attention, AttentionSplit,
-                              AttentionJoin, MaxOf, ExpScaled, ExpSum,    GatherGe,
-                              CountAbove,    MomentsOf, MaskBits};
+const Kernels kAvx2Kernels = {RmsNorm,   Rope,   SiluMul,  Attention,  AttentionSplit, AttentionJoin, MaxOf,
+                              ExpScaled, ExpSum, GatherGe, CountAbove, MomentsOf,      MaskBits};
 
 }  // namespace fastllm::ops::cpu

@@ -25,9 +25,9 @@ inline Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 inline Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 inline Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
-inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }        // a b + c
-inline Vec FmaSub(Vec a, Vec b, Vec c) { return _mm256_fmsub_ps(a, b, c); }     // a b - c
-inline Vec NegFma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }    // c - a b
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }      // a b + c
+inline Vec FmaSub(Vec a, Vec b, Vec c) { return _mm256_fmsub_ps(a, b, c); }   // a b - c
+inline Vec NegFma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
 // b when either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
@@ -84,14 +84,14 @@ inline float ReduceAdd(Vec a) {
 inline Vec SumEach(const Vec a[kLanes]) {
   __m256 quads[2];
   for (int i = 0; i < 2; ++i) {
-    const __m256 x = _mm256_add_ps(_mm256_unpacklo_ps(a[4 * i], a[4 * i + 1]),
-                                   _mm256_unpackhi_ps(a[4 * i], a[4 * i + 1]));
-    const __m256 y = _mm256_add_ps(_mm256_unpacklo_ps(a[4 * i + 2], a[4 * i + 3]),
-                                   _mm256_unpackhi_ps(a[4 * i + 2], a[4 * i + 3]));
+    const __m256 x =
+        _mm256_add_ps(_mm256_unpacklo_ps(a[4 * i], a[4 * i + 1]), _mm256_unpackhi_ps(a[4 * i], a[4 * i + 1]));
+    const __m256 y =
+        _mm256_add_ps(_mm256_unpacklo_ps(a[4 * i + 2], a[4 * i + 3]), _mm256_unpackhi_ps(a[4 * i + 2], a[4 * i + 3]));
     const __m256d xd = _mm256_castps_pd(x);
     const __m256d yd = _mm256_castps_pd(y);
-    quads[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(xd, yd)),
-                             _mm256_castpd_ps(_mm256_unpackhi_pd(xd, yd)));
+    quads[i] =
+        _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(xd, yd)), _mm256_castpd_ps(_mm256_unpackhi_pd(xd, yd)));
   }
   return _mm256_add_ps(_mm256_permute2f128_ps(quads[0], quads[1], 0x20),
                        _mm256_permute2f128_ps(quads[0], quads[1], 0x31));

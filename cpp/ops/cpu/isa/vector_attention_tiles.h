@@ -11,13 +11,13 @@ struct Tile {
   int32_t rows;
   int32_t group;
   int32_t dim;
-  int32_t stride;      // dim padded to kAttentionPad
-  int32_t first_pos;   // position of row 0
-  float* q;            // [rows, stride], times scale, zero padded
-  float* acc;          // [rows, stride]
-  float* scores;       // [rows, kAttentionChunk]
-  float* max;          // [rows]
-  float* sum;          // [rows]
+  int32_t stride;     // dim padded to kAttentionPad
+  int32_t first_pos;  // position of row 0
+  float* q;           // [rows, stride], times scale, zero padded
+  float* acc;         // [rows, stride]
+  float* scores;      // [rows, kAttentionChunk]
+  float* max;         // [rows]
+  float* sum;         // [rows]
 };
 
 // Scores of R rows x (kLanes / R) positions.

@@ -118,9 +118,7 @@ void Rope(const RopeParams& p, int64_t begin, int64_t end) {
   }
 }
 
-inline Vec SiluTimes(Vec gate, Vec up) {
-  return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Set(0.0f), gate)))), up);
-}
+inline Vec SiluTimes(Vec gate, Vec up) { return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Set(0.0f), gate)))), up); }
 
 void SiluMul(const SiluMulParams& p, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {

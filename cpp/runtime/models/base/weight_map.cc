@@ -79,7 +79,8 @@ void AddTasks(const TensorInfo* tensor, const Param& param, int64_t part_row, in
   for (int64_t r = 0; r < rows; r += step) tasks->push_back({tensor, &param, part_row, r, std::min(rows, r + step)});
 }
 
-void RunTasks(const std::vector<FillTask>& tasks, int32_t num_threads, const std::function<void(const FillTask&)>& fill) {
+void RunTasks(const std::vector<FillTask>& tasks, int32_t num_threads,
+              const std::function<void(const FillTask&)>& fill) {
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t i = next++; i < tasks.size(); i = next++) fill(tasks[i]);
@@ -95,8 +96,8 @@ Result<const TensorInfo*> FindPart(const TensorSource& source, const Param& para
   std::vector<int64_t> expected = {param.part_rows[part]};
   if (param.cols != 0) expected.push_back(param.cols);
   if (tensor->shape != expected) {
-    return Status::InvalidArgument("tensor " + name + " has shape " + ShapeText(tensor->shape) + "; the config asks for " +
-                                   ShapeText(expected));
+    return Status::InvalidArgument("tensor " + name + " has shape " + ShapeText(tensor->shape) +
+                                   "; the config asks for " + ShapeText(expected));
   }
   return tensor;
 }
@@ -144,7 +145,8 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
     int64_t row = 0;
     for (int32_t part = 0; part < static_cast<int32_t>(param->part_rows.size()); ++part) {
       const std::string name = WeightName(map, param->name, part, gguf_names);
-      FASTLLM_CHECK(!name.empty(), "the weight map has no rule for part " + std::to_string(part) + " of " + param->name);
+      FASTLLM_CHECK(!name.empty(),
+                    "the weight map has no rule for part " + std::to_string(part) + " of " + param->name);
       FASTLLM_ASSIGN_OR_RETURN(const TensorInfo* tensor, FindPart(source, *param, part, name));
       used.insert(name);
       AddTasks(tensor, *param, row, param->part_rows[part], &tasks);

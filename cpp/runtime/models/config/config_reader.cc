@@ -53,7 +53,8 @@ int64_t ConfigReader::Int(const std::string& key, int64_t lo, int64_t hi) const 
     return lo;
   }
   // 1e6 and 4096.0 are integers too.
-  const bool whole = v->is_number_integer() || (v->is_number_float() && v->get<double>() == std::floor(v->get<double>()));
+  const bool whole =
+      v->is_number_integer() || (v->is_number_float() && v->get<double>() == std::floor(v->get<double>()));
   const double d = whole ? v->get<double>() : 0.0;
   if (!whole || d < static_cast<double>(lo) || d > static_cast<double>(hi)) {
     Bad(key, Shown(*v), "an integer in " + Range(static_cast<double>(lo), static_cast<double>(hi)));

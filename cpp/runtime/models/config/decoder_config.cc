@@ -59,8 +59,8 @@ void ParseGgufDecoder(const ConfigReader& r, const std::string& arch, const Tens
   c->num_kv_heads = static_cast<int32_t>(r.IntOr(p + "attention.head_count_kv", c->num_heads, 1, kMaxHeads));
   c->max_position_embeddings = Int32(r, p + "context_length", kMaxPositions);
   c->rms_norm_eps = static_cast<float>(r.Number(p + "attention.layer_norm_rms_epsilon", 0.0, 1.0));
-  c->head_dim = r.Has(p + "attention.key_length") ? Int32(r, p + "attention.key_length", kMaxHeadDim)
-                                                  : DefaultHeadDim(r, *c);
+  c->head_dim =
+      r.Has(p + "attention.key_length") ? Int32(r, p + "attention.key_length", kMaxHeadDim) : DefaultHeadDim(r, *c);
   const int64_t value_dim = r.IntOr(p + "attention.value_length", c->head_dim, 1, kMaxHeadDim);
   if (value_dim != c->head_dim) {
     r.Refuse(p + "attention.value_length", std::to_string(value_dim),

@@ -24,7 +24,7 @@ void ParseGgufRope(const ConfigReader& reader, const std::string& arch, const Te
                    ModelConfig* config);
 
 // Limits that keep every size product inside int64 and every index inside int32.
-inline constexpr int64_t kMaxWidth = 1 << 20;       // hidden, intermediate
+inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, intermediate
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxLayers = 4096;

@@ -73,12 +73,13 @@ Result<const ModelEntry*> EntryOf(const ConfigReader& r) {
   const json* list = r.Find("architectures");
   const json* first = list != nullptr && list->is_array() && !list->empty() ? &(*list)[0] : nullptr;
   if (first == nullptr || !first->is_string()) {
-    return Status::InvalidArgument(r.where() + ": architectures is missing; must be a list that begins with a class name");
+    return Status::InvalidArgument(r.where() +
+                                   ": architectures is missing; must be a list that begins with a class name");
   }
   const ModelEntry* entry = BuiltinModels().FindArchitecture(first->get<std::string>());
   if (entry != nullptr) return entry;
-  return Status::Unimplemented("architecture \"" + first->get<std::string>() + "\" is not known; known: " +
-                               BuiltinModels().Architectures());
+  return Status::Unimplemented("architecture \"" + first->get<std::string>() +
+                               "\" is not known; known: " + BuiltinModels().Architectures());
 }
 
 Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry** entry) {
@@ -108,7 +109,8 @@ Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry**
 
 Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy) {
   if (!fs::exists(folder / "config.json")) {
-    return Status::NotFound(folder.string() + " holds no config.json; a model is a .gguf file or a Hugging Face folder");
+    return Status::NotFound(folder.string() +
+                            " holds no config.json; a model is a .gguf file or a Hugging Face folder");
   }
   ModelSource source;
   const ModelEntry* entry = nullptr;
@@ -145,14 +147,16 @@ Result<ModelSource> OpenGguf(const std::string& path) {
   FASTLLM_RETURN_IF_ERROR(r.status());
   const ModelEntry* entry = BuiltinModels().FindGgufArch(arch);
   if (entry == nullptr) {
-    return Status::Unimplemented("GGUF architecture \"" + arch + "\" is not known; known: " + BuiltinModels().GgufArchs());
+    return Status::Unimplemented("GGUF architecture \"" + arch +
+                                 "\" is not known; known: " + BuiltinModels().GgufArchs());
   }
   ModelSource source;
   ModelConfig& config = source.config;
   config.architecture = entry->architecture;
   entry->parse_gguf(r, *file, &config);
   FASTLLM_RETURN_IF_ERROR(r.status());
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     AddTokenIds(r, key, config.vocab_size, &config.eos_token_ids);
   }
   FASTLLM_RETURN_IF_ERROR(r.status());

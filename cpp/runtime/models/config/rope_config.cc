@@ -61,7 +61,8 @@ void ParseHfRope(const ConfigReader& r, ModelConfig* c) {
   const ConfigReader s = r.Object(current ? "rope_parameters" : "rope_scaling");
   const double theta = r.NumberOr("rope_theta", 10000.0, 1.0, 1e15);
   rope.theta = current ? s.NumberOr("rope_theta", theta, 1.0, 1e15) : theta;
-  const double partial = s.NumberOr("partial_rotary_factor", r.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0), 0.0, 1.0);
+  const double partial =
+      s.NumberOr("partial_rotary_factor", r.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0), 0.0, 1.0);
   const auto rotary_dim = static_cast<int64_t>(c->head_dim * partial);
   CheckRotaryDim(r, "partial_rotary_factor", rotary_dim, *c);
   rope.rotary_dim = static_cast<int32_t>(rotary_dim);
