@@ -91,6 +91,7 @@ class Group:
 
 
 def groups() -> dict[str, Group]:
+    import sampling_torch
     from e2e import smollm2
 
     def samples(name: str) -> bool:
@@ -99,7 +100,14 @@ def groups() -> dict[str, Group]:
     ops = "bench/ops/ops_bench"
     return {
         "core": Group([Program("bench/core/core_bench"), Program(ops, lambda name: not samples(name))]),
-        "sampling": Group([Program(ops, samples)]),
+        "sampling": Group(
+            [
+                Function(
+                    sampling_torch.NAMES, lambda: sampling_torch.measure(BUILD), lambda: sampling_torch.missing(BUILD)
+                ),
+                Program(ops, samples),
+            ]
+        ),
         "cpu": Group([Function(smollm2.NAMES, smollm2.measure, smollm2.missing)]),
         "gpu": Group(absent="this version has no GPU backend, so there is nothing to measure"),
         "server": Group(absent="this version has no HTTP server, so there is nothing to measure"),

@@ -2,11 +2,9 @@
 //   ops_bench [name filter] [threads]
 // One line per case: RESULT {"name", "value" and "reference" in microseconds (best arm, plain arm), "ratio"}.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "ops/contract/sampling.h"
 #include "ops/contract/silu_mul.h"
 #include "ops/cpu/isa.h"
+#include "timer.h"
 
 namespace fastllm::ops {
 namespace {
@@ -31,24 +30,6 @@ std::vector<float> Random(size_t n, float scale = 1.0f) {
   std::vector<float> v(n);
   for (float& x : v) x = d(rng);
   return v;
-}
-
-// Microseconds of one call: the best of 15 groups, each long enough for the clock; other work on the machine can only
-// add to a group.
-double Time(const std::function<void()>& f) {
-  using Clock = std::chrono::steady_clock;
-  const auto us = [](Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
-  f();
-  const auto start = Clock::now();
-  f();
-  const int repeat = std::max(1, static_cast<int>(2000.0 / std::max(0.05, us(Clock::now() - start))));
-  std::vector<double> groups;
-  for (int g = 0; g < 15; ++g) {
-    const auto t = Clock::now();
-    for (int i = 0; i < repeat; ++i) f();
-    groups.push_back(us(Clock::now() - t) / repeat);
-  }
-  return *std::min_element(groups.begin(), groups.end());
 }
 
 class Bench {
@@ -191,6 +172,7 @@ void Main(const std::string& filter, int threads) {
   Rows(b, 16);
   Rows(b, 512);
   Attention(b, "decode_1x512", 1, 512, 1);
+  Attention(b, "decode_1x4096", 1, 4096, 1);
   Attention(b, "decode_16x512", 16, 512, 1);
   Attention(b, "prefill_1x512", 1, 512, 512);
   Attention(b, "chunk_1x64_at_512", 1, 512, 64);

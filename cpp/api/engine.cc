@@ -1,6 +1,8 @@
 // The composition root: resolves the configuration, builds runtime and core, and implements fastllm::Engine.
 #include "fastllm/engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -36,9 +38,13 @@ class EngineImpl final : public Engine {
  public:
   EngineImpl(EngineInfo info, RequestLimits limits, uint64_t seed, std::unique_ptr<EngineCore> core)
       : info_(std::move(info)), limits_(limits), seed_(seed), core_(std::move(core)) {}
-  ~EngineImpl() override { core_->Shutdown(); }
+  ~EngineImpl() override {
+    // Without the threads to join there is no orderly end: a forked child leaves the engine to its parent.
+    if (IsForked()) static_cast<void>(core_.release());
+  }
 
   Result<uint64_t> Submit(GenerationRequest r) override {
+    FASTLLM_RETURN_IF_ERROR(CheckProcess());
     FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
     auto request = std::make_shared<Request>();
     request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
@@ -53,18 +59,41 @@ class EngineImpl final : public Engine {
     return id;
   }
 
-  void Abort(uint64_t request_id) override { core_->Abort(request_id); }
-  std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout) override { return core_->Drain(timeout); }
+  void Abort(uint64_t request_id) override {
+    if (!IsForked()) core_->Abort(request_id);
+  }
+  std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout) override {
+    if (IsForked()) return {};
+    return core_->Drain(std::min<std::chrono::milliseconds>(timeout, kLongestWait));
+  }
   int event_fd() const override { return core_->event_fd(); }
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override { return core_->stats(); }
-  Status health() const override { return core_->health(); }
-  void Shutdown() override { core_->Shutdown(); }
+  Status health() const override {
+    FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    return core_->health();
+  }
+  void Shutdown() override {
+    if (!IsForked()) core_->Shutdown();
+  }
 
  private:
+  // A deadline of a longer wait would not fit the clock.
+  static constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
+  // fork() copies the engine's memory and none of its threads.
+  bool IsForked() const { return getpid() != pid_; }
+  Status CheckProcess() const {
+    if (!IsForked()) return Status::Ok();
+    return Status::FailedPrecondition("the engine was made in process " + std::to_string(pid_) +
+                                      " and does not run in its forked child " + std::to_string(getpid()) +
+                                      "; make the engine after fork()");
+  }
+
   const EngineInfo info_;
   const RequestLimits limits_;
   const uint64_t seed_;
+  const pid_t pid_ = getpid();
   std::atomic<uint64_t> next_id_{1};
   std::unique_ptr<EngineCore> core_;
 };

@@ -13,6 +13,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "bindings/field_value.h"
 #include "core/request/validate.h"
 #include "fastllm/engine.h"
 
@@ -42,13 +43,13 @@ std::vector<int32_t> TokenIds(py::handle object) {
   if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr()) || !PySequence_Check(object.ptr())) {
     throw py::type_error("prompt_token_ids must be a list of int, got " + std::string(Py_TYPE(object.ptr())->tp_name));
   }
-  auto items =
-      py::reinterpret_steal<py::object>(PySequence_Fast(object.ptr(), "prompt_token_ids must be a list of int"));
+  // A copy: an element's __index__ may change the list while it is read.
+  const auto items = py::reinterpret_steal<py::object>(PySequence_Tuple(object.ptr()));
   if (!items) throw py::error_already_set();
-  const Py_ssize_t size = PySequence_Fast_GET_SIZE(items.ptr());
+  const Py_ssize_t size = PyTuple_GET_SIZE(items.ptr());
   std::vector<int32_t> ids(static_cast<size_t>(size));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    py::handle item(PySequence_Fast_GET_ITEM(items.ptr(), i));
+    py::handle item(PyTuple_GET_ITEM(items.ptr(), i));
     const auto where = [i] { return "prompt_token_ids[" + std::to_string(i) + "]"; };
     if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
       throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
@@ -142,8 +143,8 @@ void BindInfo(py::module_& m) {
 
 void BindRequest(py::module_& m) {
   py::class_<GenerationRequest>(m, "GenerationRequest", "One prompt to continue, and how.")
-      .def(py::init([](py::handle ids, const SamplingParams& sampling, std::string salt) {
-             return GenerationRequest{TokenIds(ids), sampling, std::move(salt)};
+      .def(py::init([](py::handle ids, const SamplingParams& sampling, const py::str& salt) {
+             return GenerationRequest{TokenIds(ids), sampling, Utf8Text("cache_salt", salt)};
            }),
            py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("cache_salt") = "")
       .def_readonly("prompt_token_ids", &GenerationRequest::prompt_token_ids)

@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstring>
+
 #include "core/base/check.h"
 
 namespace py = pybind11;
@@ -27,7 +29,10 @@ const char* ClassName(StatusCode code) {
 
 void Raise(const char* class_name, const char* message) {
   py::object cls = py::module_::import("fastllm_core.errors").attr(class_name);
-  PyErr_SetString(cls.ptr(), message);
+  // A message may quote bytes of a file, or a text that was cut within a character.
+  const py::object text = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(message, static_cast<Py_ssize_t>(std::strlen(message)), "replace"));
+  if (text) PyErr_SetObject(cls.ptr(), text.ptr());
 }
 
 void Translate(std::exception_ptr error) {

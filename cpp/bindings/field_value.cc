@@ -36,7 +36,7 @@ FieldValue FromList(std::string_view field, py::handle object) {
   auto sequence = py::reinterpret_borrow<py::sequence>(object);
   for (py::handle item : sequence) {
     if (PyUnicode_Check(item.ptr())) {
-      strings.push_back(item.cast<std::string>());
+      strings.push_back(Utf8Text(field, item));
     } else if (IsInteger(item)) {
       ids.push_back(ToInteger(field, item));
     } else {
@@ -50,10 +50,21 @@ FieldValue FromList(std::string_view field, py::handle object) {
 
 }  // namespace
 
+std::string Utf8Text(std::string_view field, py::handle text) {
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    throw StatusError(Status::InvalidArgument(std::string(field) +
+                                              " must not hold half of a surrogate pair, which has no UTF-8 form"));
+  }
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
 FieldValue FromPython(std::string_view field, py::handle object) {
   if (object.is_none()) return std::monostate{};
   if (PyBool_Check(object.ptr())) return object.ptr() == Py_True;
-  if (PyUnicode_Check(object.ptr())) return object.cast<std::string>();
+  if (PyUnicode_Check(object.ptr())) return Utf8Text(field, object);
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) return FromList(field, object);
   if (IsInteger(object)) return ToInteger(field, object);
   const PyNumberMethods* number = Py_TYPE(object.ptr())->tp_as_number;

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
 #include <string_view>
 
 #include "core/config/field_access.h"
@@ -12,6 +13,9 @@ namespace fastllm::bindings {
 // None, bool, int, float, str, and lists or tuples of int or of str; numbers of other libraries through __index__ and
 // __float__. Throws StatusError (kInvalidArgument) that names the field for anything else.
 FieldValue FromPython(std::string_view field, pybind11::handle object);
+
+// The UTF-8 bytes of a Python str. Throws StatusError (kInvalidArgument) that names the field when it has none.
+std::string Utf8Text(std::string_view field, pybind11::handle text);
 
 pybind11::object ToPython(const FieldValue& value);
 

@@ -1,6 +1,7 @@
 """AsyncLLM: generation for asyncio, streamed as it is made."""
 
 import asyncio
+import contextlib
 import itertools
 import threading
 import weakref
@@ -82,8 +83,9 @@ def _call_in(loop: asyncio.AbstractEventLoop, function, argument) -> None:
         current = None
     if loop is current:
         function(argument)
-    elif not loop.is_closed():
-        loop.call_soon_threadsafe(function, argument)
+    else:
+        with contextlib.suppress(RuntimeError):  # its thread may close it at any time
+            loop.call_soon_threadsafe(function, argument)
 
 
 class AsyncLLM:

@@ -18,7 +18,11 @@ def resolve_model(model: str) -> str:
     if not model:
         raise ModelNotFoundError(f"no model given: name a .gguf file, a Hugging Face folder or one of {_short_names()}")
     path = Path(model).expanduser()
-    if path.is_dir() or path.is_file():
+    try:
+        found = path.is_dir() or path.is_file()
+    except OSError as e:
+        raise ModelNotFoundError(f"model '{model:.80}' cannot be looked up: {e.strerror}") from None
+    if found:
         return str(path)
     if model in PACKAGED_MODELS:
         return _packaged(model)

@@ -1,6 +1,7 @@
 """The command fastllm: messages, exit statuses, streams."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,3 +135,22 @@ def test_ctrl_c():
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert b"Traceback" not in err
+
+
+def test_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        out = subprocess.run([*FASTLLM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert out.returncode == 1
+    assert out.stderr == "fastllm: error: [Errno 28] No space left on device\n"
+
+
+def test_closed_standard_streams():
+    words = " ".join(map(shlex.quote, [*FASTLLM, "chat", "--model", "smollm2", "--max-model-len", "256"]))
+    out = subprocess.run(f"{words} <&- >&-", shell=True, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert (out.returncode, out.stderr) == (0, "")
+
+
+def test_model_name_too_long_for_a_path():
+    out = fastllm("generate", "--model", "x" * 5000, "hi")
+    assert out.returncode == 1
+    assert "File name too long" in out.stderr and "Traceback" not in out.stderr

@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
+from fastllm_core._C import GenerationRequest
 
 from fastllm_core import LLM, EngineDeadError, InvalidArgumentError, SamplingParams, UnknownOptionError
 
@@ -200,3 +203,58 @@ def test_tokenizer_from_another_place(tiny_options, tmp_path):
         assert out.prompt_token_ids == [65, 66]
         ids = [i for i in out.outputs[0].token_ids if i < 256]
         assert out.outputs[0].text == bytes(ids).decode(errors="replace")
+
+
+class _Emptier:
+    """A token id that empties the list it is in when it is read."""
+
+    def __init__(self, ids: list):
+        self._ids = ids
+
+    def __index__(self) -> int:
+        self._ids.clear()
+        return 5
+
+
+def test_ids_are_read_from_a_copy():
+    ids: list = []
+    ids.extend([_Emptier(ids), *range(1000)])
+    assert GenerationRequest(ids, SamplingParams()).prompt_token_ids == [5, *range(1000)]
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(InvalidArgumentError, match="stop must not hold half of a surrogate pair"):
+        SamplingParams(stop=["\ud800"])
+    with pytest.raises(InvalidArgumentError, match="cache_salt must not hold half of a surrogate pair"):
+        GenerationRequest([1], SamplingParams(), "\ud800")
+
+
+def test_a_message_that_is_cut_within_a_character():
+    # 77 bytes of "{'" and two-byte characters end in half of one.
+    with pytest.raises(InvalidArgumentError, match="must be None, bool, int, float, str or a list, got"):
+        SamplingParams(stop={"é" * 100})
+
+
+FORK = """
+import os, sys
+from fastllm_core import LLM, InvalidStateError, SamplingParams
+llm = LLM(**{options})
+params = SamplingParams(max_tokens=2)
+pid = os.fork()
+if pid == 0:
+    try:
+        llm.generate([1, 2], params, use_tqdm=False)
+    except InvalidStateError as e:
+        print(str(e), flush=True)
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(llm.generate([1, 2], params, use_tqdm=False)), flush=True)
+"""
+
+
+def test_forked_child_is_refused_and_ends(tiny_options):
+    code = FORK.format(options=tiny_options)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    said, parent = out.stdout.splitlines()
+    assert "does not run in its forked child" in said
+    assert parent == "7 1"
+    assert out.returncode == 0

@@ -169,14 +169,37 @@ std::vector<float> InChunks(PagedAttentionFn fn, const Shape& shape, int len, in
 TEST_P(Attention, BitsDoNotDependOnChunkingBatchMatesThreadsOrLayout) {
   const auto fn = Get<PagedAttentionFn>(OpId::kPagedAttention, kFeatureGqa);
   for (const Shape s : {Shape{9, 3, 64, 16}, {5, 1, 40, 8}, {2, 2, 128, 32}, {7, 1, 20, 1}}) {
-    const int len = 150;
+    const int len = s.q_heads == 9 ? 530 : 150;  // 530: three splits of the positions
     const auto want = InChunks(fn, s, len, 512, false, 1);
-    for (const int chunk : {1, 2, 7, 16, 64, 65, 150}) {
+    for (const int chunk : {1, 2, 7, 16, 64, 65, 150, 257}) {
+      if (len == 530 && chunk < 64) continue;  // minutes of filling caches
       for (const bool mates : {false, true}) {
         const auto got = InChunks(fn, s, len, chunk, mates, 1 + chunk % 3);
         ASSERT_EQ(got.size(), want.size());
         EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
             << "chunk " << chunk << " mates " << mates << " dim " << s.head_dim;
+      }
+    }
+  }
+}
+
+// Long decode rows, which the op may split by positions, in every mix of threads and batch mates.
+TEST_P(Attention, LongDecodeRowsMatchFloat64AndKeepTheirBitsOnAnyThreads) {
+  const auto fn = Get<PagedAttentionFn>(OpId::kPagedAttention, kFeatureGqa);
+  for (const Shape s : {Shape{9, 3, 64, 16}, {4, 1, 100, 32}, {2, 2, 24, 16}}) {
+    for (const int len : {256, 257, 1030, 2100}) {
+      Batch alone(s, {{len, 1}}, {7}, 3);
+      fn(alone.Params(), {nullptr, 1});
+      EXPECT_LT(MaxError(alone.out, alone.Reference()), 4e-6) << "dim " << s.head_dim << " len " << len;
+      for (const int threads : {2, 8}) {
+        Batch again(s, {{len, 1}}, {7}, 4);
+        fn(again.Params(), {nullptr, threads});
+        EXPECT_EQ(again.out, alone.out) << "len " << len << " threads " << threads;
+        Batch mates(s, {{300, 2}, {len, 1}, {20, 1}, {700, 5}}, {8, 7, 9, 10}, 5);
+        fn(mates.Params(), {nullptr, threads});
+        EXPECT_LT(MaxError(mates.out, mates.Reference()), 4e-6);
+        const size_t row = static_cast<size_t>(s.q_heads) * s.head_dim;
+        EXPECT_TRUE(std::equal(alone.out.begin(), alone.out.end(), mates.out.begin() + 2 * row)) << "len " << len;
       }
     }
   }

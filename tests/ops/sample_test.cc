@@ -141,7 +141,7 @@ TEST_P(Sample, DrawInvertsTheExactDistribution) {
   const auto fn = Get<SampleFn>(OpId::kSample);
   std::mt19937_64 rng(11);
   int off = 0;
-  const int trials = 300;
+  const int trials = 600;
   for (int i = 0; i < trials; ++i) {
     const int vocab = 1 + static_cast<int>(rng() % 6000);
     auto x = RandomNormal(vocab, rng(), i % 3 == 0 ? 0.01f : 4.0f);
@@ -152,11 +152,20 @@ TEST_P(Sample, DrawInvertsTheExactDistribution) {
     const float temperatures[] = {1e-4f, 0.3f, 1.0f, 2.5f, 1e6f}, top_ps[] = {1.0f, 0.95f, 0.5f, 0.01f};
     const float min_ps[] = {0.0f, 0.0f, 0.05f, 0.7f};
     const int32_t top_ks[] = {0, 1, 40, 5999, -1};
+    const float typical_ps[] = {1.0f, 1.0f, 0.9f, 0.2f}, sigmas[] = {0.0f, 0.0f, 1.0f, 2.5f};
+    const float xtcs[] = {0.0f, 0.0f, 0.5f, 1.0f}, thresholds[] = {0.001f, 0.1f, 0.4f};
     std::vector<int32_t> bans;
     if (i % 4 == 0 && vocab > 2) bans = {static_cast<int32_t>(rng() % vocab), 0};
     const float temperature = temperatures[rng() % 5], top_p = top_ps[rng() % 4], min_p = min_ps[rng() % 4];
-    const SampleRow row = Row(temperature, top_p, min_p, top_ks[rng() % 5], rng(), i);
-    const auto p = ExactDistribution(x, row, bans);
+    SampleRow row = Row(temperature, top_p, min_p, top_ks[rng() % 5], rng(), i);
+    if (i % 2 == 0) {
+      row.typical_p = typical_ps[rng() % 4];
+      row.top_n_sigma = sigmas[rng() % 4];
+      row.xtc_probability = xtcs[rng() % 4];
+      row.xtc_threshold = thresholds[rng() % 3];
+    }
+    const bool strikes = cpu::UniformDraw(row.seed, row.counter, 1) < row.xtc_probability;
+    const auto p = ExactDistribution(x, row, bans, strikes);
     const double u = cpu::UniformDraw(row.seed, row.counter);
     const int32_t got = SampleRowAlone(fn, x, row, bans);
     ASSERT_GE(got, 0);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
                             OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
-                            OpId::kProcessLogits, OpId::kLogprobs};
+                            OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear};
 
 void Fn1() {}
 void Fn2() {}

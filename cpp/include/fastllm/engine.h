@@ -57,7 +57,8 @@ struct EngineStats {
   int64_t finished_requests = 0;
 };
 
-// Thread-safe. Destroying the engine aborts what runs and joins its threads.
+// Thread-safe. Destroying the engine aborts what runs and joins its threads. In a child of fork(), which has no copy of
+// those threads, Submit() and health() give kFailedPrecondition and the other calls do nothing.
 class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a

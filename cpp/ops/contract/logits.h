@@ -51,17 +51,21 @@ struct LogitsRow {
   DryRow dry;
 };
 
-// Changes logits[r, :] in place, in this order: bitmask -> allowed -> bad_words -> min_tokens -> logit_bias ->
-// repetition -> frequency -> presence -> dry. "Impossible" is -inf, which nothing later undoes. Only bitmask and
-// allowed pass over the vocabulary; the rest costs by list element. Ids outside the vocabulary are passed over. Rows
-// are independent. Raw logprobs, which see the bitmask alone, are taken between a call with only bitmasks and one
-// without.
+// Changes logits[r, :] in this order: bitmask -> allowed -> bad_words -> min_tokens -> logit_bias -> repetition ->
+// frequency -> presence -> dry. "Impossible" is -inf, which nothing later undoes. Only bitmask and allowed pass over
+// the vocabulary; the rest costs by list element. Ids outside the vocabulary are passed over. Rows are independent.
+//
+// With `from`, logits[r, :] is first copied from there. Raw logprobs see the bitmask alone, and the token that they are
+// asked of is known only after sampling: for rows that want them and change more than the bitmask, apply bitmasks in
+// place, then process, sample and take logprobs a few rows at a time, through a buffer of those few rows.
 struct ProcessLogitsParams {
   float* logits = nullptr;          // [num_rows, vocab], row stride logits_stride
   const LogitsRow* rows = nullptr;  // [num_rows]
   int64_t logits_stride = 0;
   int32_t num_rows = 0;
   int32_t vocab = 0;
+  const float* from = nullptr;  // [num_rows, vocab], row stride from_stride, or null: in place
+  int64_t from_stride = 0;
 };
 using ProcessLogitsFn = void (*)(const ProcessLogitsParams&, const OpContext&);
 

@@ -9,7 +9,7 @@ struct LogprobsRow {
   float temperature = 1.0f;      // > 0; logprobs of softmax(logits / temperature). 1 for raw logprobs
   int32_t token = -1;            // its logprob and rank; -1: not asked
   int32_t top_k = 0;             // the most likely tokens, at most top_stride; higher logit first, then lower id
-  List<int32_t> ids;             // logprobs of these
+  List<int32_t> ids = {};        // logprobs of these
   float* id_logprobs = nullptr;  // [ids.size]
 };
 

@@ -1,5 +1,6 @@
 // Splits ragged paged attention into items of one sequence, one KV head and a tile of query tokens, and gives them to
-// the threads, the costly ones first.
+// the threads, the costly ones first. When there are too few items to go round (a long decode row has one for each KV
+// head), their positions are split as well; results do not depend on it, see kAttentionSplit.
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -16,21 +17,50 @@ namespace {
 // queries, weights and accumulators to stay in the first-level cache next to a chunk of K.
 constexpr int32_t kTileRows = 48;
 
+// Items per thread from which on the threads are busy without splitting positions.
+constexpr int64_t kItemsPerThread = 4;
+// Floats of sums that splits may take.
+constexpr int64_t kMaxSums = int64_t{1} << 23;
+
 struct CostedItem {
   AttentionItem item;
-  int64_t cost;  // row-position pairs
+  int64_t cost;    // row-position pairs
+  int32_t splits;  // of its positions
+  int64_t sums;    // where its sums start, when positions are split
+};
+
+// What one thread does at a time: an item, or one split of it.
+struct Unit {
+  int32_t item;
+  int32_t split;  // -1: all
+  int64_t cost;
 };
 
 // What one calling thread keeps between calls, so that a step allocates nothing once it is warm.
 struct Workspace {
   std::vector<CostedItem> items;
+  std::vector<Unit> units;
   std::vector<float> scratch;
+  std::vector<float> sums;
 };
 
+int64_t RoundUp16(int64_t n) { return (n + 15) / 16 * 16; }
+
+int64_t Stride(int32_t head_dim) { return (head_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad; }
+
 int64_t ScratchFloats(int64_t rows, int32_t head_dim) {
-  const int64_t stride = (head_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
-  const int64_t n = rows * (2 * stride + kAttentionChunk + 2);
-  return (n + 15) / 16 * 16;
+  return RoundUp16(rows * (3 * Stride(head_dim) + kAttentionChunk + 4));
+}
+
+int64_t SumsFloats(const PagedAttentionParams& p, const AttentionItem& item) {
+  return RoundUp16(int64_t{item.num_tokens} * (p.num_q_heads / p.cache.num_kv_heads) * (Stride(p.cache.head_dim) + 2));
+}
+
+// n floats that start a cache line, so that threads do not share one.
+float* Aligned(std::vector<float>& v, int64_t n) {
+  if (v.size() < static_cast<size_t>(n + 16)) v.resize(static_cast<size_t>(n + 16));
+  const auto misaligned = reinterpret_cast<uintptr_t>(v.data()) % 64 / sizeof(float);
+  return v.data() + (misaligned == 0 ? 0 : 16 - misaligned);
 }
 
 void CheckShapes(const PagedAttentionParams& p) {
@@ -58,11 +88,37 @@ int64_t BuildItems(const PagedAttentionParams& p, std::vector<CostedItem>& items
     for (int32_t first = 0; first < query_len; first += tile) {
       const int32_t n = std::min(tile, query_len - first);
       const int64_t cost = (int64_t{before} + first + (n + 1) / 2) * n * group;
-      for (int32_t h = 0; h < p.cache.num_kv_heads; ++h) items.push_back({{s, h, first, n}, cost});
+      const int32_t splits = (before + first + n + kAttentionSplit - 1) / kAttentionSplit;
+      for (int32_t h = 0; h < p.cache.num_kv_heads; ++h) items.push_back({{s, h, first, n}, cost, splits, 0});
       total += cost * p.cache.num_kv_heads;
     }
   }
   return total;
+}
+
+// Whether to split positions so that `threads` have work; places the sums of the items then.
+bool ShouldSplit(const PagedAttentionParams& p, int32_t threads, std::vector<CostedItem>& items, int64_t* sums) {
+  *sums = 0;
+  if (threads <= 1 || static_cast<int64_t>(items.size()) >= kItemsPerThread * threads) return false;
+  bool any = false;
+  for (CostedItem& i : items) {
+    i.sums = *sums;
+    if (i.splits > 1) *sums += i.splits * SumsFloats(p, i.item);
+    any |= i.splits > 1;
+  }
+  return any && *sums <= kMaxSums;
+}
+
+void BuildUnits(const std::vector<CostedItem>& items, bool split, std::vector<Unit>& units) {
+  units.clear();
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    if (!split || items[i].splits == 1) {
+      units.push_back({index, -1, items[i].cost});
+      continue;
+    }
+    for (int32_t s = 0; s < items[i].splits; ++s) units.push_back({index, s, items[i].cost / items[i].splits});
+  }
 }
 
 }  // namespace
@@ -70,22 +126,36 @@ int64_t BuildItems(const PagedAttentionParams& p, std::vector<CostedItem>& items
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx) {
   thread_local Workspace ws;
   CheckShapes(p);
-  const int64_t cost = BuildItems(p, ws.items);
   // About 12 elements of head_dim a nanosecond, for the products with K and V together.
-  const int32_t team = TeamSize(static_cast<int64_t>(ws.items.size()), cost * p.cache.head_dim / 12, ctx.num_threads);
+  const int64_t work = BuildItems(p, ws.items) * p.cache.head_dim / 12;
+  int64_t sums_floats = 0;
+  const bool split = ShouldSplit(p, TeamSize(ctx.num_threads, work, ctx.num_threads), ws.items, &sums_floats);
+  BuildUnits(ws.items, split, ws.units);
+  const int32_t team = TeamSize(static_cast<int64_t>(ws.units.size()), work, ctx.num_threads);
   if (team > 1) {
-    std::stable_sort(ws.items.begin(), ws.items.end(),
-                     [](const CostedItem& a, const CostedItem& b) { return a.cost > b.cost; });
+    std::stable_sort(ws.units.begin(), ws.units.end(), [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
   }
   const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
   const int64_t floats = ScratchFloats(std::max(kTileRows, group), p.cache.head_dim);
-  ws.scratch.resize(static_cast<size_t>(floats * team + 16));
-  // To a cache line, so that threads do not share one.
-  const auto misaligned = reinterpret_cast<uintptr_t>(ws.scratch.data()) % 64 / sizeof(float);
-  float* scratch = ws.scratch.data() + (misaligned == 0 ? 0 : 16 - misaligned);
+  float* const scratch = Aligned(ws.scratch, floats * team);
+  float* const sums = split ? Aligned(ws.sums, sums_floats) : nullptr;
   const CostedItem* items = ws.items.data();
-  ParallelItems(static_cast<int64_t>(ws.items.size()), team,
-                [&](int64_t i, int32_t thread) { k.attention(p, items[i].item, scratch + floats * thread); });
+  const Unit* units = ws.units.data();
+  ParallelItems(static_cast<int64_t>(ws.units.size()), team, [&](int64_t i, int32_t thread) {
+    const CostedItem& c = items[units[i].item];
+    if (units[i].split < 0) {
+      k.attention(p, c.item, scratch + floats * thread);
+    } else {
+      float* to = sums + c.sums + units[i].split * SumsFloats(p, c.item);
+      k.attention_split(p, c.item, units[i].split, scratch + floats * thread, to);
+    }
+  });
+  if (!split) return;
+  ParallelRanges(static_cast<int64_t>(ws.items.size()), sums_floats / 8, team, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (items[i].splits > 1) k.attention_join(p, items[i].item, sums + items[i].sums, SumsFloats(p, items[i].item));
+    }
+  });
 }
 
 }  // namespace fastllm::ops::cpu

@@ -15,6 +15,9 @@ namespace fastllm::ops::cpu {
 // Attention walks the positions in chunks that start at multiples of this, whatever the batch: each query row then
 // sees one fixed order of arithmetic.
 inline constexpr int32_t kAttentionChunk = 64;
+// Positions are also taken in splits that start at multiples of this. Each split has sums of its own, and the splits of
+// a row are joined in order, so that they may be computed at the same time without a change of a bit.
+inline constexpr int32_t kAttentionSplit = 4 * kAttentionChunk;
 // head_dim is padded to a multiple of this in scratch.
 inline constexpr int32_t kAttentionPad = 16;
 
@@ -48,8 +51,14 @@ struct Kernels {
   void (*rms_norm)(const RmsNormParams& p, int64_t begin, int64_t end);
   void (*rope)(const RopeParams& p, int64_t begin, int64_t end);
   void (*silu_mul)(const SiluMulParams& p, int64_t begin, int64_t end);
-  // scratch: AttentionScratchFloats(rows, head_dim), 64-byte aligned.
+  // With R rows (tokens x heads) and the stride S (head_dim padded), scratch holds R (3 S + kAttentionChunk + 4) floats
+  // and sums R (S + 2): accumulators [R, S], maxima [R], sums of weights [R]. Both are 64-byte aligned.
   void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
+  // The sums of one split of the positions.
+  void (*attention_split)(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                          float* sums);
+  // The output from the sums of all splits, sums + i * sums_stride being those of split i. They are overwritten.
+  void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
 
   // block_max takes the maxima of each kMaxBlock elements (-inf for a block of NaN); n / kMaxBlock of them, rounded up.
   MaxResult (*max)(const float* x, int64_t n, float* block_max);

@@ -63,18 +63,50 @@ int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, in
   return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
 }
 
-// One query row against positions 0..last, softmax in two passes over blocks with a running maximum.
-void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const float* q, int32_t last, float* out,
-               float* scores) {
+// Softmax sums of one query row over some positions: acc = sum of exp(score - max) v.
+struct RowSums {
+  float* acc;
+  float* max;
+  float* sum;
+};
+
+RowSums SumsOfRow(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int32_t row) {
+  const int32_t rows = item.num_tokens * (p.num_q_heads / p.cache.num_kv_heads);
+  const int64_t stride = (p.cache.head_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
+  float* max = sums + rows * stride + row;
+  return {sums + row * stride, max, max + rows};
+}
+
+// Row `row` of the item: its last position, and where it lies in q and out.
+struct RowPlace {
+  int32_t last;
+  const float* q;
+  float* out;
+};
+
+RowPlace PlaceOf(const PagedAttentionParams& p, const AttentionItem& item, int32_t row) {
+  const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
+  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
+  const int32_t at = item.first_token + row / group;
+  const int64_t token = p.query_start[item.seq] + at;
+  const int64_t head = static_cast<int64_t>(item.kv_head) * group + row % group;
+  return {p.seq_len[item.seq] - query_len + at,
+          static_cast<const float*>(p.q) + token * p.q_stride + head * p.cache.head_dim,
+          static_cast<float*>(p.out) + (token * p.num_q_heads + head) * p.cache.head_dim};
+}
+
+// One query row against positions [begin, end), in chunks with a running maximum.
+void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const float* q, int32_t begin, int32_t end,
+               float* scores, const RowSums& s) {
   const auto* k = static_cast<const float*>(p.cache.k);
   const auto* v = static_cast<const float*>(p.cache.v);
   const int32_t dim = p.cache.head_dim;
-  float max = -std::numeric_limits<float>::infinity();
-  float sum = 0.0f;
-  for (int32_t d = 0; d < dim; ++d) out[d] = 0.0f;
-  for (int32_t first = 0; first <= last; first += kAttentionChunk) {
-    const int32_t n = last + 1 - first < kAttentionChunk ? last + 1 - first : kAttentionChunk;
-    float new_max = max;
+  *s.max = -std::numeric_limits<float>::infinity();
+  *s.sum = 0.0f;
+  for (int32_t d = 0; d < dim; ++d) s.acc[d] = 0.0f;
+  for (int32_t first = begin; first < end; first += kAttentionChunk) {
+    const int32_t n = end - first < kAttentionChunk ? end - first : kAttentionChunk;
+    float new_max = *s.max;
     for (int32_t j = 0; j < n; ++j) {
       const float* kj = k + CacheOffset(p, item, first + j);
       float dot = 0.0f;
@@ -82,32 +114,69 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
       scores[j] = dot * p.scale;
       new_max = std::fmax(new_max, scores[j]);
     }
-    const float correction = std::exp(max - new_max);
-    sum *= correction;
-    for (int32_t d = 0; d < dim; ++d) out[d] *= correction;
+    const float correction = std::exp(*s.max - new_max);
+    *s.sum *= correction;
+    for (int32_t d = 0; d < dim; ++d) s.acc[d] *= correction;
     for (int32_t j = 0; j < n; ++j) {
       const float weight = std::exp(scores[j] - new_max);
       const float* vj = v + CacheOffset(p, item, first + j);
-      sum += weight;
-      for (int32_t d = 0; d < dim; ++d) out[d] += weight * vj[d];
+      *s.sum += weight;
+      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * vj[d];
     }
-    max = new_max;
+    *s.max = new_max;
   }
-  for (int32_t d = 0; d < dim; ++d) out[d] /= sum;
+}
+
+// total += part
+void Join(const RowSums& total, const RowSums& part, int32_t dim) {
+  const float max = std::fmax(*total.max, *part.max);
+  const float a = std::exp(*total.max - max);
+  const float b = std::exp(*part.max - max);
+  *total.max = max;
+  *total.sum = *total.sum * a + *part.sum * b;
+  for (int32_t d = 0; d < dim; ++d) total.acc[d] = total.acc[d] * a + part.acc[d] * b;
+}
+
+int32_t RowsOf(const PagedAttentionParams& p, const AttentionItem& item) {
+  return item.num_tokens * (p.num_q_heads / p.cache.num_kv_heads);
+}
+
+void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                    float* sums) {
+  const int32_t begin = split * kAttentionSplit;
+  for (int32_t r = 0; r < RowsOf(p, item); ++r) {
+    const RowPlace place = PlaceOf(p, item, r);
+    const int32_t end = place.last + 1 < begin + kAttentionSplit ? place.last + 1 : begin + kAttentionSplit;
+    AttendRow(p, item, place.q, begin, end, scratch, SumsOfRow(p, item, sums, r));
+  }
+}
+
+void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
+  for (int32_t r = 0; r < RowsOf(p, item); ++r) {
+    const RowPlace place = PlaceOf(p, item, r);
+    const RowSums total = SumsOfRow(p, item, sums, r);
+    for (int32_t split = 1; split * kAttentionSplit <= place.last; ++split) {
+      Join(total, SumsOfRow(p, item, sums + split * sums_stride, r), p.cache.head_dim);
+    }
+    for (int32_t d = 0; d < p.cache.head_dim; ++d) place.out[d] = total.acc[d] / *total.sum;
+  }
 }
 
 void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
-  const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
-  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
-  for (int32_t i = 0; i < item.num_tokens; ++i) {
-    const int32_t row = item.first_token + i;
-    const int64_t token = p.query_start[item.seq] + row;
-    for (int32_t g = 0; g < group; ++g) {
-      const int64_t head = static_cast<int64_t>(item.kv_head) * group + g;
-      const float* q = static_cast<const float*>(p.q) + token * p.q_stride + head * p.cache.head_dim;
-      float* out = static_cast<float*>(p.out) + (token * p.num_q_heads + head) * p.cache.head_dim;
-      AttendRow(p, item, q, p.seq_len[item.seq] - query_len + row, out, scratch);
+  const int32_t dim = p.cache.head_dim;
+  float* scores = scratch;
+  float totals[2];
+  float parts[2];
+  for (int32_t r = 0; r < RowsOf(p, item); ++r) {
+    const RowPlace place = PlaceOf(p, item, r);
+    const RowSums total = {scores + kAttentionChunk, totals, totals + 1};
+    const RowSums part = {total.acc + dim, parts, parts + 1};
+    for (int32_t begin = 0; begin <= place.last; begin += kAttentionSplit) {
+      const int32_t end = place.last + 1 < begin + kAttentionSplit ? place.last + 1 : begin + kAttentionSplit;
+      AttendRow(p, item, place.q, begin, end, scores, begin == 0 ? total : part);
+      if (begin > 0) Join(total, part, dim);
     }
+    for (int32_t d = 0; d < dim; ++d) place.out[d] = total.acc[d] / *total.sum;
   }
 }
 
@@ -174,7 +243,7 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 
 }  // namespace
 
-const Kernels kPlainKernels = {RmsNorm, Rope,   SiluMul,    Attention, Max,     ExpScaled,
-                               ExpSum,  Gather, CountAbove, MomentsOf, MaskBits};
+const Kernels kPlainKernels = {RmsNorm,   Rope,   SiluMul, Attention,  AttentionSplit, AttentionJoin, Max,
+                               ExpScaled, ExpSum, Gather,  CountAbove, MomentsOf,      MaskBits};
 
 }  // namespace fastllm::ops::cpu

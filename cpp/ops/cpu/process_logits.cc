@@ -50,17 +50,25 @@ void Ban(const List<int32_t>& ids, float* x, int32_t vocab) {
   }
 }
 
+// Without branches on the data, as neither signs nor counts can be predicted; in float64, rounded once. The logits of a
+// row are seldom in a near cache here, so they are asked for ahead.
 void Penalize(const LogitsRow& row, float* x, int32_t vocab) {
-  for (int32_t i = 0; i < row.counts.size; ++i) {
-    const TokenCount& c = row.counts.data[i];
-    if (!InRow(c.id, vocab) || (c.output_count <= 0 && !c.in_prompt)) continue;
-    float v = x[c.id];
-    v = v > 0.0f ? v / row.repetition_penalty : v * row.repetition_penalty;
-    if (c.output_count > 0) {
-      v -= row.frequency_penalty * static_cast<float>(c.output_count);
-      v -= row.presence_penalty;
-    }
-    x[c.id] = v;
+  constexpr int32_t kAhead = 16;
+  const double repetition = row.repetition_penalty;
+  const double scales[3] = {1.0, repetition, 1.0 / repetition};  // not seen; seen and not positive; seen and positive
+  const double frequency = row.frequency_penalty;
+  const double presence = row.presence_penalty;
+  const TokenCount* counts = row.counts.data;
+  const int32_t n = row.counts.size;
+  for (int32_t i = 0; i < n; ++i) {
+    if (i + kAhead < n && InRow(counts[i + kAhead].id, vocab)) __builtin_prefetch(x + counts[i + kAhead].id, 1);
+    if (!InRow(counts[i].id, vocab)) continue;
+    const int32_t outputs = std::max(0, counts[i].output_count);
+    const int written = outputs > 0 ? 1 : 0;
+    const int seen = written | static_cast<int>(counts[i].in_prompt);
+    const double v = x[counts[i].id];
+    const double scaled = v * scales[seen * (1 + static_cast<int>(v > 0.0))];
+    x[counts[i].id] = static_cast<float>(scaled - (frequency * outputs + presence * written));
   }
 }
 
@@ -96,6 +104,7 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
   thread_local std::vector<Scratch> scratch;
   int64_t work = 0;
   for (int32_t r = 0; r < p.num_rows; ++r) work += Work(p.rows[r], p.vocab);
+  if (p.from != nullptr) work += int64_t{p.num_rows} * p.vocab / 8;
   if (work == 0) return;
   const int32_t team = TeamSize(p.num_rows, work, ctx.num_threads);
   if (scratch.size() < static_cast<size_t>(team)) scratch.resize(team);
@@ -108,7 +117,9 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
   }
   Scratch* const of_thread = scratch.data();
   ParallelItems(p.num_rows, team, [&](int64_t r, int32_t thread) {
-    ProcessRow(k, p.rows[r], p.logits + r * p.logits_stride, p.vocab, of_thread[thread]);
+    float* x = p.logits + r * p.logits_stride;
+    if (p.from != nullptr) std::copy_n(p.from + r * p.from_stride, p.vocab, x);
+    ProcessRow(k, p.rows[r], x, p.vocab, of_thread[thread]);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "ops/cpu/drive.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/linear.h"
 
 namespace fastllm::ops {
 namespace {
@@ -26,6 +27,12 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[7]) {
   Add(table, OpId::kProcessLogits, isa, names[5], &cpu::ProcessLogitsOp<K>);
   Add(table, OpId::kLogprobs, isa, names[6], &cpu::LogprobsOp<K>);
 }
+
+void PlainLinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::PlainLinear, p, ctx); }
+#ifdef FASTLLM_OPS_X86
+void Avx2LinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::kAvx2Linear, p, ctx); }
+void Avx512LinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::kAvx512Linear, p, ctx); }
+#endif
 
 }  // namespace
 
@@ -53,6 +60,7 @@ CpuIsa DetectCpuIsa() {
 void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
+  Add(table, OpId::kLinear, CpuIsa::kPlain, "cpu.linear.f32", &PlainLinearOp);
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
@@ -60,12 +68,14 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
+    Add(table, OpId::kLinear, CpuIsa::kAvx2, "cpu.linear.f32.avx2", &Avx2LinearOp);
     AddArm<cpu::kAvx2Kernels>(
         table, CpuIsa::kAvx2,
         {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
          "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
+    Add(table, OpId::kLinear, CpuIsa::kAvx512, "cpu.linear.f32.avx512", &Avx512LinearOp);
     AddArm<cpu::kAvx512Kernels>(
         table, CpuIsa::kAvx512,
         {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",

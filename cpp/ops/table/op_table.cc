@@ -68,6 +68,7 @@ const char* OpName(OpId op) {
     case OpId::kSample: return "sample";
     case OpId::kProcessLogits: return "process_logits";
     case OpId::kLogprobs: return "logprobs";
+    case OpId::kLinear: return "linear";
   }
   return "unknown";
 }

@@ -22,6 +22,7 @@ enum class OpId : uint8_t {
   kSample,
   kProcessLogits,
   kLogprobs,
+  kLinear,
 };
 const char* OpName(OpId op);
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/contract/linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
 
@@ -26,6 +27,7 @@ class Linear {
  private:
   Param* weight_;
   Param* bias_ = nullptr;
+  ops::LinearFn linear_;
 };
 
 }  // namespace fastllm::runtime

@@ -21,6 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     from fastllm_core.errors import FastLLMError
 
     args = sys.argv[1:] if argv is None else argv
+    _open_missing_streams()
     try:
         status = _dispatch(args)
         sys.stdout.flush()
@@ -32,9 +33,24 @@ def main(argv: list[str] | None = None) -> int:
         print(file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader is gone; without this the interpreter complains once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()  # the reader is gone
         return EXIT_BROKEN_PIPE
+    except OSError as e:  # a full disk, a file that may not be read
+        print(f"fastllm: error: {e}", file=sys.stderr)
+        _discard_stdout()
+        return EXIT_ERROR
+
+
+def _discard_stdout() -> None:
+    """What stdout still holds cannot be written, and the interpreter would complain when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_missing_streams() -> None:
+    """A process may start with its standard streams closed; Python then has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  open until the end
 
 
 def _dispatch(args: list[str]) -> int:

@@ -27,7 +27,7 @@ class TokenizerConfig:
         bos = self._text("bos_token")
         tokenizer.bos_token_id = None if bos is None else id_of(bos)
         tokenizer.eos_token_ids = self._eos_ids(id_of)
-        if self._config.get("tokenizer_class", "").removesuffix("Fast") in _FLAG_CLASSES:
+        if (self._config.get("tokenizer_class") or "").removesuffix("Fast") in _FLAG_CLASSES:
             tokenizer.add_bos = self._config.get("add_bos_token", tokenizer.add_bos)
             tokenizer.add_eos = bool(self._config.get("add_eos_token", tokenizer.add_eos))
         source = self._chat_template()

@@ -4,7 +4,8 @@
 // Bits: for one query row the arithmetic is fixed by its position alone. Chunks start at multiples of kAttentionChunk;
 // a dot product is kLanes interleaved sums joined by SumEach's tree; sums over positions go one position after the
 // other; a position past the row's own is never added, not even with weight 0. How rows are tiled changes only which
-// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits.
+// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits. Splits of
+// kAttentionSplit positions have sums of their own, joined in order, whether one thread computes them or several.
 #pragma once
 
 #include "ops/cpu/isa/vector_attention_tiles.h"
@@ -35,7 +36,14 @@ inline void Values(const Tile& t, int32_t first_row, const float* v, const int64
   if (left == 1) ValueBlock<1>(t, r, v, offset, chunk);
 }
 
-inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+// sums: accumulators, maxima and sums of weights, as kernels.h lays them out.
+inline void PointToSums(Tile* t, float* sums) {
+  t->acc = sums;
+  t->max = sums + static_cast<int64_t>(t->rows) * t->stride;
+  t->sum = t->max + t->rows;
+}
+
+inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, float* scratch, float* sums) {
   Tile t;
   t.group = p.num_q_heads / p.cache.num_kv_heads;
   t.rows = item.num_tokens * t.group;
@@ -44,12 +52,13 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
   t.first_pos = p.seq_len[item.seq] - query_len + item.first_token;
   t.q = scratch;
-  t.acc = t.q + static_cast<int64_t>(t.rows) * t.stride;
-  t.scores = t.acc + static_cast<int64_t>(t.rows) * t.stride;
-  t.max = t.scores + static_cast<int64_t>(t.rows) * kAttentionChunk;
-  t.sum = t.max + t.rows;
+  t.scores = t.q + static_cast<int64_t>(t.rows) * t.stride;
+  PointToSums(&t, sums);
   return t;
 }
+
+// The first row that sees position `pos`.
+inline int32_t FirstRow(const Tile& t, int32_t pos) { return pos > t.first_pos ? (pos - t.first_pos) * t.group : 0; }
 
 // Row r of the tile in a [token, head, dim] tensor with the given token stride.
 inline int64_t RowOffset(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t r,
@@ -63,15 +72,11 @@ inline void LoadQueries(const PagedAttentionParams& p, const AttentionItem& item
   for (int32_t r = 0; r < t.rows; ++r) {
     const float* src = static_cast<const float*>(p.q) + RowOffset(p, item, t, r, p.q_stride);
     float* q = t.q + static_cast<int64_t>(r) * t.stride;
-    float* acc = t.acc + static_cast<int64_t>(r) * t.stride;
     for (int32_t d = 0; d < t.stride; d += kLanes) {
       const int32_t left = t.dim - d;
       const Vec x = left >= kLanes ? Load(src + d) : (left > 0 ? LoadFirst(src + d, left) : Set(0.0f));
       Store(q + d, Mul(x, scale));
-      Store(acc + d, Set(0.0f));
     }
-    t.max[r] = -__builtin_inff();
-    t.sum[r] = 0.0f;
   }
 }
 
@@ -104,22 +109,80 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
   for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
 }
 
-void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
-  const Tile t = MakeTile(p, item, scratch);
+// The sums of the rows over one split of the positions, all of it up to the last row's own.
+inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split) {
   const float* k = static_cast<const float*>(p.cache.k);
   const float* v = static_cast<const float*>(p.cache.v);
-  LoadQueries(p, item, t);
-  const int32_t last_pos = t.first_pos + item.num_tokens - 1;
+  const int32_t begin = split * kAttentionSplit;
+  const int32_t seen = t.first_pos + item.num_tokens;
+  const int32_t end = seen < begin + kAttentionSplit ? seen : begin + kAttentionSplit;
+  for (int32_t r = FirstRow(t, begin); r < t.rows; ++r) {
+    float* acc = t.acc + static_cast<int64_t>(r) * t.stride;
+    for (int32_t d = 0; d < t.stride; d += kLanes) Store(acc + d, Set(0.0f));
+    t.max[r] = -__builtin_inff();
+    t.sum[r] = 0.0f;
+  }
   int64_t offset[kAttentionChunk];
-  for (int32_t chunk = 0; chunk <= last_pos; chunk += kAttentionChunk) {
-    const int32_t n = last_pos + 1 - chunk < kAttentionChunk ? last_pos + 1 - chunk : kAttentionChunk;
-    const int32_t first_row = chunk > t.first_pos ? (chunk - t.first_pos) * t.group : 0;
+  for (int32_t chunk = begin; chunk < end; chunk += kAttentionChunk) {
+    const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
+    const int32_t first_row = FirstRow(t, chunk);
     ChunkOffsets(p, item, chunk, n, offset);
     Scores(t, first_row, k, offset, n);
     for (int32_t r = first_row; r < t.rows; ++r) SoftmaxRow(t, r, Visible(t, r, chunk));
     Values(t, first_row, v, offset, chunk);
   }
-  StoreOutput(p, item, t);
+}
+
+// total += part, for the rows that see the split of part.
+inline void Join(const Tile& total, const Tile& part, int32_t split) {
+  for (int32_t r = FirstRow(total, split * kAttentionSplit); r < total.rows; ++r) {
+    const float max = total.max[r] > part.max[r] ? total.max[r] : part.max[r];
+    const Vec a = Exp(Set(total.max[r] - max));
+    const Vec b = Exp(Set(part.max[r] - max));
+    float lanes[2][kLanes];
+    Store(lanes[0], a);
+    Store(lanes[1], b);
+    total.max[r] = max;
+    total.sum[r] = __builtin_fmaf(part.sum[r], lanes[1][0], total.sum[r] * lanes[0][0]);
+    float* to = total.acc + static_cast<int64_t>(r) * total.stride;
+    const float* from = part.acc + static_cast<int64_t>(r) * total.stride;
+    for (int32_t d = 0; d < total.stride; d += kLanes) Store(to + d, Fma(Load(from + d), b, Mul(Load(to + d), a)));
+  }
+}
+
+inline int32_t NumSplits(const AttentionItem& item, const Tile& t) {
+  return (t.first_pos + item.num_tokens + kAttentionSplit - 1) / kAttentionSplit;
+}
+
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  Tile total = MakeTile(p, item, scratch, scratch);
+  PointToSums(&total, total.scores + static_cast<int64_t>(total.rows) * kAttentionChunk);
+  Tile part = total;
+  PointToSums(&part, total.sum + total.rows);
+  LoadQueries(p, item, total);
+  SumSplit(p, item, total, 0);
+  for (int32_t split = 1; split < NumSplits(item, total); ++split) {
+    SumSplit(p, item, part, split);
+    Join(total, part, split);
+  }
+  StoreOutput(p, item, total);
+}
+
+void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                    float* sums) {
+  const Tile t = MakeTile(p, item, scratch, sums);
+  LoadQueries(p, item, t);
+  SumSplit(p, item, t, split);
+}
+
+void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
+  const Tile total = MakeTile(p, item, nullptr, sums);
+  Tile part = total;
+  for (int32_t split = 1; split < NumSplits(item, total); ++split) {
+    PointToSums(&part, sums + split * sums_stride);
+    Join(total, part, split);
+  }
+  StoreOutput(p, item, total);
 }
 
 }  // namespace
