@@ -5,6 +5,7 @@
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
 #include "ops/contract/kv_cache.h"
+#include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
 #include "ops/contract/logprobs.h"
 #include "ops/contract/rms_norm.h"
@@ -24,6 +25,7 @@ void KvWrite(const KvWriteParams& p, const OpContext& ctx);
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
+void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx);
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
 void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
 void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpContext& ctx);
@@ -32,6 +34,10 @@ void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx
 template <const Kernels& K>
 void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) {
   RunRmsNorm(K, p, ctx);
+}
+template <const Kernels& K>
+void LinearOp(const LinearParams& p, const OpContext& ctx) {
+  RunLinear(K, p, ctx);
 }
 template <const Kernels& K>
 void RopeOp(const RopeParams& p, const OpContext& ctx) {

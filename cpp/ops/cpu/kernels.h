@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/contract/attention.h"
+#include "ops/contract/linear.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
 #include "ops/contract/silu_mul.h"
@@ -20,6 +21,9 @@ inline constexpr int32_t kAttentionChunk = 64;
 inline constexpr int32_t kAttentionSplit = 4 * kAttentionChunk;
 // head_dim is padded to a multiple of this in scratch.
 inline constexpr int32_t kAttentionPad = 16;
+
+// Rows of the weight that one call of the linear kernel takes at most.
+inline constexpr int32_t kLinearPanel = 16;
 
 // One piece of attention work: `num_tokens` query tokens of sequence `seq` from its row `first_token`, all query
 // heads of one KV head.
@@ -51,6 +55,8 @@ struct Kernels {
   void (*rms_norm)(const RmsNormParams& p, int64_t begin, int64_t end);
   void (*rope)(const RopeParams& p, int64_t begin, int64_t end);
   void (*silu_mul)(const SiluMulParams& p, int64_t begin, int64_t end);
+  // out rows [row_begin, row_end) for weight rows [n_begin, n_end), at most kLinearPanel of them.
+  void (*linear)(const LinearParams& p, int32_t row_begin, int32_t row_end, int32_t n_begin, int32_t n_end);
   // With R rows (tokens x heads) and the stride S (head_dim padded), scratch holds R (3 S + kAttentionChunk + 4) floats
   // and sums R (S + 2): accumulators [R, S], maxima [R], sums of weights [R]. Both are 64-byte aligned.
   void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);

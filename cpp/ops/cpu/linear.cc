@@ -1,7 +1,6 @@
-#include "ops/cpu/linear.h"
-
 #include <algorithm>
 
+#include "ops/cpu/drive.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastllm::ops::cpu {
@@ -11,23 +10,9 @@ constexpr int64_t kRowBlockBytes = 256 << 10;  // rows of x that stay in a core'
 
 }  // namespace
 
-void PlainLinear(const LinearParams& p, int32_t row_begin, int32_t row_end, int32_t n_begin, int32_t n_end) {
-  const auto* x = static_cast<const float*>(p.x);
-  const auto* weight = static_cast<const float*>(p.weight);
-  const auto* bias = static_cast<const float*>(p.bias);
-  auto* out = static_cast<float*>(p.out);
-  for (int64_t t = row_begin; t < row_end; ++t) {
-    for (int64_t n = n_begin; n < n_end; ++n) {
-      float sum = 0.0f;
-      for (int64_t i = 0; i < p.k; ++i) sum += x[t * p.k + i] * weight[n * p.k + i];
-      out[t * p.n + n] = bias == nullptr ? sum : sum + bias[n];
-    }
-  }
-}
-
 // A thread owns a range of weight rows, so that each core reads its share of the weight from memory once per block of
 // rows and writes lines of its own.
-void RunLinear(LinearKernel kernel, const LinearParams& p, const OpContext& ctx) {
+void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx) {
   if (p.num_rows <= 0 || p.n <= 0) return;
   const int64_t panels = (p.n + kLinearPanel - 1) / kLinearPanel;
   const int64_t row_bytes = std::max<int64_t>(1, static_cast<int64_t>(p.k) * 4);
@@ -40,7 +25,7 @@ void RunLinear(LinearKernel kernel, const LinearParams& p, const OpContext& ctx)
       const int32_t row_end = std::min(p.num_rows, row + block);
       for (int64_t panel = begin; panel < end; ++panel) {
         const auto n = static_cast<int32_t>(panel * kLinearPanel);
-        kernel(p, row, row_end, n, std::min(p.n, n + kLinearPanel));
+        k.linear(p, row, row_end, n, std::min(p.n, n + kLinearPanel));
       }
     }
   });

@@ -47,6 +47,20 @@ void Rope(const RopeParams& p, int64_t begin, int64_t end) {
   }
 }
 
+void Linear(const LinearParams& p, int32_t row_begin, int32_t row_end, int32_t n_begin, int32_t n_end) {
+  const auto* x = static_cast<const float*>(p.x);
+  const auto* weight = static_cast<const float*>(p.weight);
+  const auto* bias = static_cast<const float*>(p.bias);
+  auto* out = static_cast<float*>(p.out);
+  for (int64_t t = row_begin; t < row_end; ++t) {
+    for (int64_t n = n_begin; n < n_end; ++n) {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < p.k; ++i) sum += x[t * p.k + i] * weight[n * p.k + i];
+      out[t * p.n + n] = bias == nullptr ? sum : sum + bias[n];
+    }
+  }
+}
+
 void SiluMul(const SiluMulParams& p, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const float* gate = static_cast<const float*>(p.gate_up) + t * 2 * p.n;
@@ -243,7 +257,7 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 
 }  // namespace
 
-const Kernels kPlainKernels = {RmsNorm,   Rope,   SiluMul, Attention,  AttentionSplit, AttentionJoin, Max,
-                               ExpScaled, ExpSum, Gather,  CountAbove, MomentsOf,      MaskBits};
+const Kernels kPlainKernels = {RmsNorm, Rope,      SiluMul, Linear, Attention,  AttentionSplit, AttentionJoin,
+                               Max,     ExpScaled, ExpSum,  Gather, CountAbove, MomentsOf,      MaskBits};
 
 }  // namespace fastllm::ops::cpu

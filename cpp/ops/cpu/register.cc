@@ -2,7 +2,6 @@
 
 #include "ops/cpu/drive.h"
 #include "ops/cpu/isa.h"
-#include "ops/cpu/linear.h"
 
 namespace fastllm::ops {
 namespace {
@@ -18,7 +17,7 @@ void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[7]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[8]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
@@ -26,13 +25,8 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[7]) {
   Add(table, OpId::kSample, isa, names[4], &cpu::SampleOp<K>);
   Add(table, OpId::kProcessLogits, isa, names[5], &cpu::ProcessLogitsOp<K>);
   Add(table, OpId::kLogprobs, isa, names[6], &cpu::LogprobsOp<K>);
+  Add(table, OpId::kLinear, isa, names[7], &cpu::LinearOp<K>);
 }
-
-void PlainLinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::PlainLinear, p, ctx); }
-#ifdef FASTLLM_OPS_X86
-void Avx2LinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::kAvx2Linear, p, ctx); }
-void Avx512LinearOp(const LinearParams& p, const OpContext& ctx) { cpu::RunLinear(cpu::kAvx512Linear, p, ctx); }
-#endif
 
 }  // namespace
 
@@ -60,26 +54,23 @@ CpuIsa DetectCpuIsa() {
 void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
-  Add(table, OpId::kLinear, CpuIsa::kPlain, "cpu.linear.f32", &PlainLinearOp);
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
-                              "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32"});
+                              "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
-    Add(table, OpId::kLinear, CpuIsa::kAvx2, "cpu.linear.f32.avx2", &Avx2LinearOp);
     AddArm<cpu::kAvx2Kernels>(
         table, CpuIsa::kAvx2,
         {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
-         "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2"});
+         "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
-    Add(table, OpId::kLinear, CpuIsa::kAvx512, "cpu.linear.f32.avx512", &Avx512LinearOp);
     AddArm<cpu::kAvx512Kernels>(
         table, CpuIsa::kAvx512,
         {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",
-         "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512"});
+         "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

@@ -7,8 +7,7 @@
 
 namespace fastllm::ops::cpu {
 
-const LinearKernel kAvx512Linear = Linear;
-const Kernels kAvx512Kernels = {RmsNorm,   Rope,   SiluMul,  Attention,  AttentionSplit, AttentionJoin, MaxOf,
-                                ExpScaled, ExpSum, GatherGe, CountAbove, MomentsOf,      MaskBits};
+const Kernels kAvx512Kernels = {RmsNorm, Rope,      SiluMul, Linear,   Attention,  AttentionSplit, AttentionJoin,
+                                MaxOf,   ExpScaled, ExpSum,  GatherGe, CountAbove, MomentsOf,      MaskBits};
 
 }  // namespace fastllm::ops::cpu

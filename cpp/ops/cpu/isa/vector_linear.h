@@ -5,7 +5,7 @@
 // used, never the order of a sum.
 #pragma once
 
-#include "ops/cpu/linear.h"
+#include "ops/cpu/kernels.h"
 
 namespace fastllm::ops::cpu {
 namespace {
