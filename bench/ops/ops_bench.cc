@@ -33,7 +33,8 @@ std::vector<float> Random(size_t n, float scale = 1.0f) {
   return v;
 }
 
-// Microseconds of one call: the median of 15 groups, each long enough for the clock.
+// Microseconds of one call: the best of 15 groups, each long enough for the clock; other work on the machine can only
+// add to a group.
 double Time(const std::function<void()>& f) {
   using Clock = std::chrono::steady_clock;
   const auto us = [](Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
@@ -47,8 +48,7 @@ double Time(const std::function<void()>& f) {
     for (int i = 0; i < repeat; ++i) f();
     groups.push_back(us(Clock::now() - t) / repeat);
   }
-  std::nth_element(groups.begin(), groups.begin() + 7, groups.end());
-  return groups[7];
+  return *std::min_element(groups.begin(), groups.end());
 }
 
 class Bench {

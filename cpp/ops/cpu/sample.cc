@@ -35,13 +35,13 @@ struct Scratch {
   std::vector<int32_t> ids;
   std::vector<float> weights;
   std::vector<Candidate> candidates;
-  std::vector<Candidate> order;
+  std::vector<Candidate> order;  // candidates being selected among; vocab elements long, the front in use
 
   void Reserve(size_t vocab) {
     for (auto* v : {&row, &values, &weights}) v->resize(std::max(v->size(), vocab));
     ids.resize(std::max(ids.size(), vocab));
     candidates.reserve(vocab);
-    order.reserve(vocab);
+    order.resize(std::max(order.size(), vocab));
   }
 };
 
@@ -135,7 +135,7 @@ class RowSampler {
 
   // Gathers down from the maximum until top_k tokens, or top_p of the row's weight `total`, are there.
   void GatherEnough(double total) {
-    for (double nats = 8.0; nats <= 64.0; nats *= 2.0) {
+    for (double nats = 6.0; nats <= 64.0; nats *= 1.5) {
       const double threshold = static_cast<double>(max_) - nats * static_cast<double>(row_.temperature);
       if (threshold <= -FLT_MAX) break;
       Gather(static_cast<float>(threshold));
@@ -146,32 +146,38 @@ class RowSampler {
     Gather(-FLT_MAX);
   }
 
-  // Drops every candidate after `last` in the order.
+  // Drops every candidate after `last` in the order. Without branches: which ones stay cannot be predicted.
   void CutAfter(const Candidate& last) {
-    std::erase_if(s_.candidates, [&last](const Candidate& c) { return Before(last, c); });
+    size_t kept = 0;
+    for (const Candidate& c : s_.candidates) {
+      s_.candidates[kept] = c;
+      kept += static_cast<size_t>((c.value > last.value) | ((c.value == last.value) & (c.id <= last.id)));
+    }
+    s_.candidates.resize(kept);
   }
 
   void KeepTopK() {
-    const auto k = static_cast<size_t>(row_.top_k);
-    if (s_.candidates.size() <= k) return;
-    s_.order = s_.candidates;
-    std::nth_element(s_.order.begin(), s_.order.begin() + (k - 1), s_.order.end(), Before);
-    CutAfter(s_.order[k - 1]);
+    if (s_.candidates.size() <= static_cast<size_t>(row_.top_k)) return;
+    CutAfter(FindLast(row_.top_k, [](const Candidate&) { return 1.0; }));
   }
 
-  // Keeps the shortest run of the order whose weight reaches top_p of total, at least one token. Halves the range that
-  // holds its end, partitioning only that range: linear in the candidates.
   void KeepTopP(double total) {
-    const double target = static_cast<double>(row_.top_p) * total;
-    s_.order = s_.candidates;
-    auto lo = s_.order.begin();
-    auto hi = s_.order.end();
+    CutAfter(FindLast(static_cast<double>(row_.top_p) * total, [](const Candidate& c) { return double{c.weight}; }));
+  }
+
+  // The last candidate of the shortest run of the order, at least one long, whose measure reaches target (the last of
+  // all where none does). A histogram over equal steps of the logit finds the step that holds it; within the step, the
+  // range is halved by partitioning. Linear in the candidates.
+  template <typename Measure>
+  Candidate FindLast(double target, Measure measure) {
     double before = 0.0;
+    Candidate* lo = s_.order.data();
+    Candidate* hi = lo + SelectStep(target, measure, before);
     while (hi - lo > 1) {
-      const auto mid = lo + (hi - lo) / 2;
+      Candidate* const mid = lo + (hi - lo) / 2;
       std::nth_element(lo, mid, hi, Before);
       double part = 0.0;
-      for (auto it = lo; it != mid; ++it) part += it->weight;
+      for (const Candidate* it = lo; it != mid; ++it) part += measure(*it);
       if (before + part >= target) {
         hi = mid;
       } else {
@@ -179,7 +185,47 @@ class RowSampler {
         lo = mid;
       }
     }
-    CutAfter(*lo);
+    return *lo;
+  }
+
+  // Puts the candidates of the step where the measure passes target into s_.order, and what comes earlier into before.
+  // Returns how many they are.
+  template <typename Measure>
+  size_t SelectStep(double target, Measure measure, double& before) {
+    constexpr int kSteps = 256;
+    float min = max_;
+    for (const Candidate& c : s_.candidates) min = std::min(min, c.value);
+    const float scale = static_cast<float>(kSteps) / (max_ - min);
+    if (s_.candidates.size() < 2 * kSteps || !(scale < kInf)) {  // too few to pay, all equal, or +inf among them
+      std::copy(s_.candidates.begin(), s_.candidates.end(), s_.order.begin());
+      return s_.candidates.size();
+    }
+    // Rounding keeps the order: a lower logit is never in an earlier step.
+    const auto step = [this, scale](const Candidate& c) {
+      return std::min(kSteps - 1, static_cast<int>((max_ - c.value) * scale));
+    };
+    double mass[kSteps] = {};
+    int32_t count[kSteps] = {};
+    for (const Candidate& c : s_.candidates) {
+      const int i = step(c);
+      mass[i] += measure(c);
+      ++count[i];
+    }
+    int chosen = 0;
+    double passed = 0.0;
+    for (int i = 0; i < kSteps; ++i) {
+      if (count[i] == 0) continue;
+      before = passed;
+      chosen = i;
+      passed += mass[i];
+      if (passed >= target) break;
+    }
+    size_t n = 0;
+    for (const Candidate& c : s_.candidates) {
+      s_.order[n] = c;
+      n += static_cast<size_t>(step(c) == chosen);
+    }
+    return n;
   }
 
   int32_t DrawFromCandidates(double u) const {
