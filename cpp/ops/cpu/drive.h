@@ -7,6 +7,7 @@
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
+#include "ops/contract/rope_kv_write.h"
 #include "ops/contract/sampling.h"
 #include "ops/contract/silu_mul.h"
 #include "ops/cpu/kernels.h"
@@ -21,6 +22,8 @@ void KvWrite(const KvWriteParams& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
+// Throws InternalError as KvWrite does.
+void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
 void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
@@ -29,6 +32,8 @@ template <const Kernels& K>
 void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) { RunRmsNorm(K, p, ctx); }
 template <const Kernels& K>
 void RopeOp(const RopeParams& p, const OpContext& ctx) { RunRope(K, p, ctx); }
+template <const Kernels& K>
+void RopeKvWriteOp(const RopeKvWriteParams& p, const OpContext& ctx) { RunRopeKvWrite(K, p, ctx); }
 template <const Kernels& K>
 void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) { RunSiluMul(K, p, ctx); }
 template <const Kernels& K>

@@ -9,7 +9,7 @@ namespace {
 template <typename Fn>
 void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
   uint32_t features = kFeatureNone;
-  if (op == OpId::kRope) features = kFeatureInterleavedRope;
+  if (op == OpId::kRope || op == OpId::kRopeKvWrite) features = kFeatureInterleavedRope;
   if (op == OpId::kPagedAttention) features = kFeatureGqa;
   table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
                   reinterpret_cast<AnyFn>(fn)});
@@ -17,12 +17,13 @@ void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[5]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[6]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
   Add(table, OpId::kSiluMul, isa, names[3], &cpu::SiluMulOp<K>);
   Add(table, OpId::kSample, isa, names[4], &cpu::SampleOp<K>);
+  Add(table, OpId::kRopeKvWrite, isa, names[5], &cpu::RopeKvWriteOp<K>);
 }
 
 }  // namespace
@@ -54,18 +55,18 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
-                              "cpu.sample.f32"});
+                              "cpu.sample.f32", "cpu.rope_kv_write.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
     AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
                               {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
-                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2"});
+                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2", "cpu.rope_kv_write.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
     AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
                                 {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
-                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512"});
+                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512", "cpu.rope_kv_write.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

@@ -66,6 +66,9 @@ const char* OpName(OpId op) {
     case OpId::kPagedAttention: return "paged_attention";
     case OpId::kSiluMul: return "silu_mul";
     case OpId::kSample: return "sample";
+    case OpId::kRopeKvWrite: return "rope_kv_write";
+    case OpId::kAttentionPlan: return "attention_plan";
+    case OpId::kAttentionBound: return "attention_bound";
   }
   return "unknown";
 }

@@ -11,7 +11,19 @@
 
 namespace fastllm::ops {
 
-enum class OpId : uint8_t { kEmbedding, kGatherRows, kRmsNorm, kRope, kKvWrite, kPagedAttention, kSiluMul, kSample };
+enum class OpId : uint8_t {
+  kEmbedding,
+  kGatherRows,
+  kRmsNorm,
+  kRope,
+  kKvWrite,
+  kPagedAttention,
+  kSiluMul,
+  kSample,
+  kRopeKvWrite,
+  kAttentionPlan,   // of backends that need one: contract/attention_plan.h
+  kAttentionBound,
+};
 const char* OpName(OpId op);
 
 enum class Device : uint8_t { kCpu, kCuda };
@@ -68,6 +80,10 @@ class OpTable {
 
 // Registers the CPU arm.
 void RegisterCpuOps(OpTable& table);
+
+// Registers the CUDA arm (cuda/launch). Only in builds with FASTLLM_CUDA; the pointers its functions take are device
+// pointers, those of kAttentionPlan and kAttentionBound excepted.
+void RegisterCudaOps(OpTable& table);
 
 // The table of everything this build was compiled with. Built once, thread-safe.
 const OpTable& BuiltinOps();
