@@ -74,7 +74,7 @@ void Bench::Time(const Measure& m, int sets, const std::function<void(int, void*
 }
 
 Buffer RandomBuffer(size_t elements, DType t, uint64_t seed) {
-  const size_t block = std::min<size_t>(elements, size_t{8} << 20);
+  const size_t block = std::min<size_t>(elements, size_t{1} << 20);
   const auto host = cuda_check::Normal(block, seed);
   const Buffer source = cuda_check::UploadAs(host, t);
   const size_t bytes = elements * ops::DTypeSize(t), step = source.bytes();

@@ -42,7 +42,7 @@ class Bench {
   std::string filter_;
 };
 
-// `bytes` of random normal deviates of type t, made from a block of 32 MiB.
+// `bytes` of random normal deviates of type t, made from a repeated block of 1 Mi elements.
 Buffer RandomBuffer(size_t elements, DType t, uint64_t seed);
 
 // Sets of buffers of `bytes` each that together exceed the L2 by far.
