@@ -63,12 +63,11 @@ struct TileCursor {
 
   __device__ TileCursor(const DecodeArgs<T>& args, const DecodeWorker& w, int32_t warp_index)
       : a(args), warp(warp_index), decode(w.decode), head(w.kv_head), left(w.units) {
-    Enter(w.first_unit);
+    Enter(w.first, w.first_unit);
     Settle();
   }
 
-  __device__ void Enter(int32_t first_unit) {
-    const DecodeSequence s = a.decodes[decode];
+  __device__ void Enter(const DecodeSequence& s, int32_t first_unit) {
     const int32_t take = min(s.units - first_unit, left);
     left -= take;
     length = s.length;
@@ -88,7 +87,7 @@ struct TileCursor {
         head = 0;
         ++decode;
       }
-      Enter(0);
+      Enter(a.decodes[decode], 0);
     }
     page = __ldg(table + ((tile * kTileTokens) >> a.block_shift));
   }
@@ -242,26 +241,42 @@ __device__ __forceinline__ float4 Scaled(const float4& x, float w) {
   return make_float4(x.x * w, x.y * w, x.z * w, x.w * w);
 }
 
-// Adds the parts of a cut pair and writes its output rows.
+// Adds the parts of a cut pair and writes its output rows. Block-wide. scratch: kChunk * group elements.
 template <typename T, int kHeadDim>
-__device__ void CombineParts(const DecodeArgs<T>& a, const PairPart& part, T* out) {
+__device__ void CombineParts(const DecodeArgs<T>& a, const PairPart& part, T* out, float2* scratch) {
   constexpr int kFours = kHeadDim / 4;
-  for (int i = threadIdx.x; i < a.group * kFours; i += blockDim.x) {
+  constexpr int kChunk = 64;
+  const auto row = [&](int j) { return static_cast<int64_t>(2 * (part.owner + j) + (j == 0)) * a.group; };
+  for (int first = 0; first < a.group * kFours; first += blockDim.x) {
+    const int i = first + threadIdx.x;
     const int head = i / kFours;
-    const auto row = [&](int j) { return static_cast<int64_t>(2 * (part.owner + j) + (j == 0)) * a.group + head; };
     float top = -INFINITY;
-#pragma unroll 8
-    for (int j = 0; j < part.parts; ++j) top = fmaxf(top, __ldcg(&a.part_sums[row(j)].x));
     float sum = 0.0f;
     float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-    for (int j = 0; j < part.parts; ++j) {
-      const float2 ml = __ldcg(&a.part_sums[row(j)]);
-      const float w = Exp2(ml.x - top);
-      sum += w * ml.y;
-      AddScaled(acc, w, __ldcg(reinterpret_cast<const float4*>(a.part_out + row(j) * kHeadDim) + i % kFours));
+    for (int base = 0; base < part.parts; base += kChunk) {
+      const int n = min(kChunk, part.parts - base);
+      __syncthreads();
+      for (int e = threadIdx.x; e < n * a.group; e += blockDim.x) {
+        scratch[e] = __ldcg(&a.part_sums[row(base + e / a.group) + e % a.group]);
+      }
+      __syncthreads();
+      if (head >= a.group) continue;
+      float new_top = top;
+      for (int j = 0; j < n; ++j) new_top = fmaxf(new_top, scratch[j * a.group + head].x);
+      const float alpha = Exp2(top - new_top);
+      acc = Scaled(acc, alpha);
+      sum *= alpha;
+      top = new_top;
+#pragma unroll 16
+      for (int j = 0; j < n; ++j) {
+        const float2 ml = scratch[j * a.group + head];
+        const float w = Exp2(ml.x - top);
+        sum += w * ml.y;
+        AddScaled(acc, w,
+                  __ldcg(reinterpret_cast<const float4*>(a.part_out + (row(base + j) + head) * kHeadDim) + i % kFours));
+      }
     }
-    StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, 1.0f / sum));
+    if (head < a.group) StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, 1.0f / sum));
   }
 }
 
@@ -325,7 +340,7 @@ __device__ void FinishPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArg
     __syncthreads();
     if (is_last) {
       __threadfence();
-      CombineParts<T, kHeadDim>(a, part, out);
+      CombineParts<T, kHeadDim>(a, part, out, reinterpret_cast<float2*>(shared_out));
     }
   }
   __syncthreads();
@@ -348,8 +363,8 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
   DecodeState<kHeadDim, kHeadTiles> s;
   int32_t decode = w.decode, head = w.kv_head, first_unit = w.first_unit, left = w.units;
   uint32_t stage = 0;
+  DecodeSequence seq = w.first;
   while (left > 0) {
-    const DecodeSequence seq = a.decodes[decode];
     const int32_t units = min(seq.units - first_unit, left);
     const int32_t tile_end = min((first_unit + units) * kDecodeWarps, (seq.length + kTileTokens - 1) / kTileTokens);
     StartPair<T>(s, a, seq.token, head);
@@ -374,6 +389,7 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
     if (++head == a.kv_heads) {
       head = 0;
       ++decode;
+      if (left > 0) seq = a.decodes[decode];
     }
   }
 }

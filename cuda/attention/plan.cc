@@ -54,17 +54,51 @@ Work Collect(const ops::AttentionPlanParams& p) {
   return w;
 }
 
-// Cuts the line of units into `used` equal pieces.
-std::vector<DecodeWorker> Cut(const Work& w, int32_t kv_heads, int32_t used, int32_t workers) {
-  std::vector<DecodeWorker> out(static_cast<size_t>(workers), DecodeWorker{});
+// A piece of the line of units: [begin, end).
+struct Piece {
+  int64_t begin;
+  int64_t end;
+};
+
+// Extra units that a worker may take to spare everyone the merging of cut pairs: about what the merge costs.
+constexpr double kMergeUnits = 1.25;
+
+// Whole pairs, as many to a worker as nearly fill its share; empty where that takes more than `limit` workers.
+std::vector<Piece> WholePairs(const Work& w, int32_t kv_heads, int32_t limit) {
+  const auto most = static_cast<int64_t>(static_cast<double>(w.units) / limit + kMergeUnits);
+  std::vector<Piece> out;
+  int64_t at = 0;
+  for (const DecodeSequence& d : w.decodes) {
+    if (d.units > most) return {};
+    for (int32_t h = 0; h < kv_heads; ++h) {
+      if (out.empty() || at + d.units - out.back().begin > most) out.push_back({at, at});
+      at += d.units;
+      out.back().end = at;
+    }
+    if (out.size() > static_cast<size_t>(limit)) return {};
+  }
+  return out;
+}
+
+// Equal pieces. Few pairs are not shared by more workers than it takes to fill the machine, as each costs a part to merge.
+std::vector<Piece> EqualPieces(const Work& w, int32_t kv_heads, int32_t limit, int32_t multiprocessors) {
+  constexpr int64_t kParts = 16;
+  const int64_t pairs = static_cast<int64_t>(w.decodes.size()) * kv_heads;
+  const int64_t enough = std::max<int64_t>(pairs * kParts, multiprocessors);
+  const int64_t n = std::min({int64_t{limit}, enough, w.units});
+  std::vector<Piece> out;
+  for (int64_t i = 0; i < n; ++i) out.push_back({i * w.units / n, (i + 1) * w.units / n});
+  return out;
+}
+
+// The workers of the pieces, in their order.
+std::vector<DecodeWorker> Assign(const Work& w, const std::vector<Piece>& pieces, int32_t kv_heads) {
+  std::vector<DecodeWorker> out(pieces.size(), DecodeWorker{});
   size_t d = 0;
   int64_t pair_start = 0;  // first unit, on the line, of the pair (d, head)
   int32_t head = 0;
-  const auto piece = [&](int64_t i) { return i * w.units / used; };
-  for (int32_t i = 0; i < used; ++i) {
-    const int64_t begin = piece(i);
-    const int64_t end = piece(i + 1);
-    while (begin >= pair_start + w.decodes[d].units) {
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    while (pieces[i].begin >= pair_start + w.decodes[d].units) {
       pair_start += w.decodes[d].units;
       if (++head == kv_heads) {
         head = 0;
@@ -72,26 +106,22 @@ std::vector<DecodeWorker> Cut(const Work& w, int32_t kv_heads, int32_t used, int
       }
     }
     DecodeWorker& o = out[i];
+    o.first = w.decodes[d];
     o.decode = static_cast<int32_t>(d);
     o.kv_head = head;
-    o.first_unit = static_cast<int32_t>(begin - pair_start);
-    o.units = static_cast<int32_t>(end - begin);
-    o.owner = i;
-    // Earlier workers of the same pair are known already.
-    if (o.first_unit > 0) {
-      int32_t owner = i - 1;
-      while (piece(owner) > pair_start) --owner;
-      o.owner = owner;
-    }
+    o.first_unit = static_cast<int32_t>(pieces[i].begin - pair_start);
+    o.units = static_cast<int32_t>(pieces[i].end - pieces[i].begin);
+    o.owner = static_cast<int32_t>(i);
+    while (o.first_unit > 0 && pieces[o.owner].begin > pair_start) --o.owner;
   }
   // Parts of each pair: consecutive workers from the owner on.
-  for (int32_t i = 0; i < used; ++i) {
-    DecodeWorker& o = out[i];
-    if (o.first_unit == 0) continue;
-    out[o.owner].tail_parts = std::max(out[o.owner].tail_parts, i - o.owner + 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].first_unit == 0) continue;
+    DecodeWorker& owner = out[out[i].owner];
+    owner.tail_parts = std::max(owner.tail_parts, static_cast<int32_t>(i) - out[i].owner + 1);
   }
-  for (int32_t i = 0; i < used; ++i) {
-    if (out[i].first_unit > 0) out[i].owner_parts = out[out[i].owner].tail_parts;
+  for (DecodeWorker& o : out) {
+    if (o.first_unit > 0) o.owner_parts = out[o.owner].tail_parts;
   }
   return out;
 }
@@ -110,9 +140,14 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, int32_t max_w
                     std::to_string(p.num_kv_heads) + " KV heads");
   Work w = Collect(p);
   const int32_t limit = p.decode_workers > 0 ? p.decode_workers : max_workers;
-  const auto used = static_cast<int32_t>(std::min<int64_t>(limit, w.units));
+  std::vector<Piece> pieces = WholePairs(w, p.num_kv_heads, limit);
+  if (pieces.empty()) {
+    pieces = EqualPieces(w, p.num_kv_heads, limit, max_workers / DecodeBlocksPerSm(p.head_dim));
+  }
+  std::vector<DecodeWorker> workers = Assign(w, pieces, p.num_kv_heads);
+  if (p.decode_workers > 0) workers.resize(static_cast<size_t>(p.decode_workers), DecodeWorker{});
   ops::AttentionPlanSize size;
-  size.decode_workers = p.decode_workers > 0 ? p.decode_workers : used;
+  size.decode_workers = static_cast<int32_t>(workers.size());
   size.prefill_tiles = static_cast<int32_t>(w.tiles.size());
   if (p.prefill_tiles > 0) {
     FASTLLM_CHECK(size.prefill_tiles <= p.prefill_tiles, "attention_plan: " + std::to_string(size.prefill_tiles) +
@@ -130,8 +165,7 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, int32_t max_w
   p.record[1] = size.prefill_tiles;
   p.record[2] = static_cast<int32_t>(w.decodes.size());
   p.record[3] = 0;
-  int32_t* to = Append(p.record + kPlanHeader, Cut(w, p.num_kv_heads, used, size.decode_workers));
-  Append(Append(to, w.tiles), w.decodes);
+  Append(Append(Append(p.record + kPlanHeader, workers), w.tiles), w.decodes);
   return size;
 }
 

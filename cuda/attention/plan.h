@@ -16,22 +16,23 @@
 
 namespace fastllm::cuda {
 
-struct DecodeWorker {
-  int32_t decode;       // index into decodes of the first pair
-  int32_t kv_head;      // of the first pair
-  int32_t first_unit;   // within the first pair
-  int32_t units;        // in all; 0: nothing to do
-  int32_t owner;        // worker with the first unit of the first pair
-  int32_t owner_parts;  // workers that share the first pair, when first_unit > 0
-  int32_t tail_parts;   // workers that share the pair that starts here and ends elsewhere
-  int32_t unused;
-};
-
 struct DecodeSequence {
   int32_t seq;     // row of the block table
   int32_t token;   // row of q and out
   int32_t length;  // positions
   int32_t units;   // ceil(length / kUnitTokens)
+};
+
+struct DecodeWorker {
+  DecodeSequence first;  // sequence of the first pair, here too so that a kernel needs one load to begin
+  int32_t decode;        // its index in decodes
+  int32_t kv_head;       // of the first pair
+  int32_t first_unit;    // within the first pair
+  int32_t units;         // in all; 0: nothing to do
+  int32_t owner;         // worker with the first unit of the first pair
+  int32_t owner_parts;   // workers that share the first pair, when first_unit > 0
+  int32_t tail_parts;    // workers that share the pair that starts here and ends elsewhere
+  int32_t unused;
 };
 
 // Rows [first_row, first_row + tile rows) of the (query token, head of a group) rows of a sequence.

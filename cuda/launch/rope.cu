@@ -31,13 +31,22 @@ RopeArgs<T> From(RopeArgs<T> a, int32_t first) {
   return a;
 }
 
+template <typename T, int kLanes, int kJobs>
+void LaunchJobs(const RopeArgs<T>& a, int32_t tokens, cudaStream_t stream) {
+  const dim3 grid(CeilDiv(CeilDiv(a.q_heads + a.kv_heads + a.v_heads, kJobs) * kLanes, 128), tokens);
+  if (a.interleaved) {
+    RopeKernel<T, kLanes, kJobs, true><<<grid, 128, 0, stream>>>(a);
+  } else {
+    RopeKernel<T, kLanes, kJobs, false><<<grid, 128, 0, stream>>>(a);
+  }
+}
+
 template <typename T, int kLanes>
 void LaunchPacked(const RopeArgs<T>& a, int32_t tokens, cudaStream_t stream) {
-  const dim3 grid(CeilDiv((a.q_heads + a.kv_heads + a.v_heads) * kLanes, 128), tokens);
-  if (a.interleaved) {
-    RopeKernel<T, kLanes, true><<<grid, 128, 0, stream>>>(a);
+  if (tokens < 64) {
+    LaunchJobs<T, kLanes, 1>(a, tokens, stream);
   } else {
-    RopeKernel<T, kLanes, false><<<grid, 128, 0, stream>>>(a);
+    LaunchJobs<T, kLanes, 2>(a, tokens, stream);
   }
 }
 

@@ -62,75 +62,89 @@ __device__ __forceinline__ RopeJob<T> MakeRopeJob(const RopeArgs<T>& a, int32_t 
   return {from, to, is_k ? a.k_weight : nullptr, is_k};
 }
 
+// The two packs of one lane: pack `lane` of each half of a head, as read and in float32.
+template <typename T>
+struct RopeHalves {
+  Pack<T> x[2];
+  float f[2][Pack<T>::kSize];
+};
+
+template <typename T, bool kInterleaved>
+__device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, int32_t half, int32_t lane) {
+  constexpr int kSize = Pack<T>::kSize;
+  if constexpr (kInterleaved) {
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const int32_t pair = (s * half + lane * kSize) / 2;
+#pragma unroll
+      for (int e = 0; e < kSize; e += 2) {
+        const float c = cos_sin[pair + e / 2], n = cos_sin[half + pair + e / 2], p = h.f[s][e], q = h.f[s][e + 1];
+        h.x[s].v[e] = FromFloat<T>(p * c - q * n);
+        h.x[s].v[e + 1] = FromFloat<T>(q * c + p * n);
+      }
+    }
+  } else {
+    float c[kSize], n[kSize];
+#pragma unroll
+    for (int e = 0; e < kSize; e += 4) {
+      *reinterpret_cast<float4*>(c + e) = *reinterpret_cast<const float4*>(cos_sin + lane * kSize + e);
+      *reinterpret_cast<float4*>(n + e) = *reinterpret_cast<const float4*>(cos_sin + half + lane * kSize + e);
+    }
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) {
+      h.x[0].v[e] = FromFloat<T>(h.f[0][e] * c[e] - h.f[1][e] * n[e]);
+      h.x[1].v[e] = FromFloat<T>(h.f[1][e] * c[e] + h.f[0][e] * n[e]);
+    }
+  }
+}
+
 // The whole head rotates (rotary_dim == head_dim) and is 16-byte aligned. Lane l of the kLanes of a job holds pack l of
-// each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs.
-template <typename T, int kLanes, bool kInterleaved>
+// each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs. Each group of
+// lanes does kJobs neighbouring heads, so that more loads are in flight.
+template <typename T, int kLanes, int kJobs, bool kInterleaved>
 __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
   const int32_t token = blockIdx.y;
-  const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes;
+  const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kJobs;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t half = a.head_dim / 2;
-  const bool in_range = head < a.q_heads + a.kv_heads + a.v_heads;
-  RopeJob<T> job{nullptr, nullptr, nullptr, false};
-  if (in_range) job = MakeRopeJob(a, token, head);
-  const bool active = job.to != nullptr && lane * kSize < half;
-  Pack<T> x[2];
-  float f[2][kSize];
-  float sum = 0.0f;
-  if (active) {
+  const int32_t at = lane * kSize;
+  RopeJob<T> job[kJobs];
+  RopeHalves<T> h[kJobs];
+#pragma unroll
+  for (int j = 0; j < kJobs; ++j) {
+    job[j] = {nullptr, nullptr, nullptr, false};
+    if (head + j < a.q_heads + a.kv_heads + a.v_heads && at < half) job[j] = MakeRopeJob(a, token, head + j);
+    if (job[j].to == nullptr) continue;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) h[j].x[s] = LoadPack(job[j].from + s * half + at);
+  }
+  const float* cos_sin = a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim;
+#pragma unroll
+  for (int j = 0; j < kJobs; ++j) {
+    float sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      x[s] = LoadPack(job.from + s * half + lane * kSize);
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
-        f[s][e] = ToFloat(x[s].v[e]);
-        sum += f[s][e] * f[s][e];
+        h[j].f[s][e] = job[j].to != nullptr ? ToFloat(h[j].x[s].v[e]) : 0.0f;
+        sum += h[j].f[s][e] * h[j].f[s][e];
       }
     }
-  }
-  if (a.q_weight != nullptr || a.k_weight != nullptr) {
-    const float scale = rsqrtf(WarpSum<kLanes>(sum) / static_cast<float>(a.head_dim) + a.eps);
-    if (active && job.weight != nullptr) {
+    if (a.q_weight != nullptr || a.k_weight != nullptr) {
+      const float scale = rsqrtf(WarpSum<kLanes>(sum) / static_cast<float>(a.head_dim) + a.eps);
 #pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const Pack<T> w = LoadPack(job.weight + s * half + lane * kSize);
+      for (int s = 0; s < 2 && job[j].weight != nullptr; ++s) {
+        const Pack<T> w = LoadPack(job[j].weight + s * half + at);
 #pragma unroll
-        for (int e = 0; e < kSize; ++e) f[s][e] *= scale * ToFloat(w.v[e]);
+        for (int e = 0; e < kSize; ++e) h[j].f[s][e] *= scale * ToFloat(w.v[e]);
       }
     }
+    if (job[j].to == nullptr) continue;
+    if (job[j].rotate) Rotate<T, kInterleaved>(h[j], cos_sin, half, lane);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) StorePack(job[j].to + s * half + at, h[j].x[s]);
   }
-  if (!active) return;
-  if (job.rotate) {
-    const float* cos = a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim;
-    const float* sin = cos + half;
-    if constexpr (kInterleaved) {
-#pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const int32_t pair = (s * half + lane * kSize) / 2;
-#pragma unroll
-        for (int e = 0; e < kSize; e += 2) {
-          const float c = cos[pair + e / 2], n = sin[pair + e / 2], p = f[s][e], q = f[s][e + 1];
-          x[s].v[e] = FromFloat<T>(p * c - q * n);
-          x[s].v[e + 1] = FromFloat<T>(q * c + p * n);
-        }
-      }
-    } else {
-      float c[kSize], n[kSize];
-#pragma unroll
-      for (int e = 0; e < kSize; e += 4) {
-        *reinterpret_cast<float4*>(c + e) = *reinterpret_cast<const float4*>(cos + lane * kSize + e);
-        *reinterpret_cast<float4*>(n + e) = *reinterpret_cast<const float4*>(sin + lane * kSize + e);
-      }
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        x[0].v[e] = FromFloat<T>(f[0][e] * c[e] - f[1][e] * n[e]);
-        x[1].v[e] = FromFloat<T>(f[1][e] * c[e] + f[0][e] * n[e]);
-      }
-    }
-  }
-#pragma unroll
-  for (int s = 0; s < 2; ++s) StorePack(job.to + s * half + lane * kSize, x[s]);
 }
 
 // Any rotary_dim, head_dim and alignment: one warp per job, one pair or element at a time.
