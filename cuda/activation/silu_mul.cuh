@@ -5,11 +5,12 @@
 
 namespace fastllm::cuda {
 
-__device__ __forceinline__ float SiluTimes(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
+__device__ __forceinline__ float SiluTimes(float gate, float up) {
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
 
-// blockIdx.y walks the tokens, x the packs of a row; each thread does two packs of its row so that four loads are in
-// flight.
-template <typename T>
+// blockIdx.y walks the tokens, x the packs of a row; each thread does kPacks packs of its row.
+template <typename T, int kPacks>
 __global__ void __launch_bounds__(256) SiluMulKernel(T* __restrict__ out, const T* __restrict__ gate_up,
                                                      int32_t packs) {
   constexpr int kSize = Pack<T>::kSize;
@@ -17,11 +18,11 @@ __global__ void __launch_bounds__(256) SiluMulKernel(T* __restrict__ out, const 
   const T* gate = gate_up + token * 2 * packs * kSize;
   const T* up = gate + static_cast<int64_t>(packs) * kSize;
   T* to = out + token * packs * kSize;
-  const int32_t first = blockIdx.x * 2 * blockDim.x + threadIdx.x;
-  Pack<T> g[2];
-  Pack<T> u[2];
+  const int32_t first = blockIdx.x * kPacks * blockDim.x + threadIdx.x;
+  Pack<T> g[kPacks];
+  Pack<T> u[kPacks];
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (int j = 0; j < kPacks; ++j) {
     const int32_t i = first + j * blockDim.x;
     if (i < packs) {
       g[j] = LoadPack(gate + i * kSize);
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(256) SiluMulKernel(T* __restrict__ out, const 
     }
   }
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (int j = 0; j < kPacks; ++j) {
     const int32_t i = first + j * blockDim.x;
     if (i < packs) {
 #pragma unroll

@@ -105,6 +105,7 @@ __device__ __forceinline__ void IssueTile(TileCursor<T>& c, uint32_t stage) {
     constexpr int kChunks = kHeadDim / 8;  // of 16 bytes in a row
     const DecodeArgs<T>& a = c.a;
     const int lane = threadIdx.x & 31;
+    const uint64_t policy = EvictFirstPolicy();
     const int32_t first = c.tile * kTileTokens;
     const int32_t row0 = first & ((1 << a.block_shift) - 1);
     const int64_t base =
@@ -117,8 +118,8 @@ __device__ __forceinline__ void IssueTile(TileCursor<T>& c, uint32_t stage) {
       const int chunk = i * 32 + lane;
       const int r = chunk / kChunks;
       const uint32_t to = stage + TileOffset<kHeadDim>(r, chunk % kChunks);
-      CopyAsync16(to, k + chunk * 8, r < rows);
-      CopyAsync16(to + kTileTokens * kHeadDim * 2, v + chunk * 8, r < rows);
+      CopyAsync16Once(to, k + chunk * 8, r < rows, policy);
+      CopyAsync16Once(to + kTileTokens * kHeadDim * 2, v + chunk * 8, r < rows, policy);
     }
     c.Advance();
   }

@@ -53,6 +53,18 @@ __device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global,
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global), "r"(bytes));
 }
 
+// The same for data that is read once: first to leave the L2, so that what others reuse stays.
+__device__ __forceinline__ void CopyAsync16Once(uint32_t shared, const void* global, bool valid, uint64_t policy) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(shared),
+               "l"(global), "r"(bytes), "l"(policy));
+}
+__device__ __forceinline__ uint64_t EvictFirstPolicy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
+
 __device__ __forceinline__ void CopyAsyncCommit() { asm volatile("cp.async.commit_group;\n"); }
 
 template <int kPending>

@@ -103,8 +103,10 @@ void SiluMul(const ops::SiluMulParams& p, const OpContext& ctx) {
     const int32_t tokens = std::min(65535, p.num_tokens - first);
     T* o = out + static_cast<int64_t>(first) * p.n;
     const T* g = gate_up + static_cast<int64_t>(first) * 2 * p.n;
-    if (packed) {
-      SiluMulKernel<T><<<dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
+    if (packed && int64_t{tokens} * packs < int64_t{CurrentDevice().multiprocessors} * 2048) {
+      SiluMulKernel<T, 1><<<dim3(CeilDiv(packs, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
+    } else if (packed) {
+      SiluMulKernel<T, 2><<<dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
     } else {
       SiluMulScalarKernel<T><<<dim3(CeilDiv(p.n, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, p.n);
     }

@@ -118,20 +118,25 @@ __device__ ScanResult ScanCandidates(CandidateStore& c, int n, const Weight& wei
   return {total, c.first != INT32_MAX ? c.first : c.last_heavy};
 }
 
-// Counts (and weighs, where top_p alone limits) the tokens in play by step, over the whole group.
+// Counts (and weighs, where top_p alone limits) the tokens in play by step, over the whole group. Returns their weight,
+// or 0 where it is not asked for.
 template <bool kHeld, bool kCluster>
-__device__ void FillSteps(RowPass<kHeld, kCluster>& pass, CandidateStore& c, const Survivors& s, const StepScale& steps,
-                          bool weigh) {
+__device__ double FillSteps(RowPass<kHeld, kCluster>& pass, CandidateStore& c, const Survivors& s,
+                            const StepScale& steps, bool weigh) {
   for (int i = threadIdx.x; i < kSteps; i += kSampleThreads) c.count[i] = c.weight[i] = 0;
   __syncthreads();
+  float sum = 0.0f;
+#pragma unroll 4
   for (int32_t i = threadIdx.x; i < pass.row.count; i += kSampleThreads) {
     const float v = pass.row[i];
     if (!(v >= s.floor)) continue;
     const int step = steps.Of(v);
     atomicAdd(&c.count[step], 1u);
     if (weigh) {
-      const auto w = static_cast<uint32_t>(s.Weight(v) * 131072.0f);
-      if (w != 0) atomicAdd(&c.weight[step], w);
+      const float w = s.Weight(v);
+      const auto fixed = static_cast<uint32_t>(w * 131072.0f);
+      if (fixed != 0) atomicAdd(&c.weight[step], fixed);
+      sum += w;
     }
   }
   pass.g.Sync();
@@ -140,12 +145,13 @@ __device__ void FillSteps(RowPass<kHeld, kCluster>& pass, CandidateStore& c, con
     double weight = 0.0;
     for (int r = 0; r < pass.g.kSize; ++r) {
       count += *pass.g.Remote(&c.count[i], r);
-      weight += *pass.g.Remote(&c.weight[i], r);
+      if (weigh) weight += *pass.g.Remote(&c.weight[i], r);
     }
     c.total_count[i] = count;
     c.total_weight[i] = weight / 131072.0;
   }
   __syncthreads();
+  return weigh ? GroupSum(pass.g, pass.x, pass.turn, static_cast<double>(sum)) : 0.0;
 }
 
 // Last step that has to be gathered for top_k tokens or (top_k 0) the target weight; -1 where that would be too many

@@ -6,6 +6,27 @@
 
 namespace fastllm::cuda {
 
+// Where `left` falls among the weights of a warp's lanes.
+struct Located {
+  int lane;    // first with weight whose inclusive sum exceeds left, else the last with weight, else -1
+  bool found;  // the former
+};
+
+// Takes the weights before the found lane, or all, off left. Warp-wide.
+__device__ __forceinline__ Located Locate(float w, double& left) {
+  double sum = w;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const double other = __shfl_up_sync(0xffffffffu, sum, d);
+    if ((threadIdx.x & 31) >= d) sum += other;
+  }
+  const uint32_t heavy = __ballot_sync(0xffffffffu, w > 0.0f);
+  const uint32_t past = __ballot_sync(0xffffffffu, w > 0.0f && sum > left);
+  const int lane = past != 0 ? __ffs(past) - 1 : heavy != 0 ? 31 - __clz(heavy) : -1;
+  left -= __shfl_sync(0xffffffffu, past != 0 ? sum - w : sum, past != 0 ? lane : 31);
+  return {lane, past != 0};
+}
+
 template <bool kHeld, bool kCluster>
 struct RowPass {
   RowGroup<kCluster> g;
@@ -15,14 +36,15 @@ struct RowPass {
 
   // Number (or weight) of the tokens in play up to (key, id) in the order.
   __device__ double Measure(const Survivors& s, bool weight, uint32_t key, int32_t id) {
-    double sum = 0.0;
+    float sum = 0.0f;  // over a few dozen tokens; the sums of those are added in float64
+#pragma unroll 4
     for (int32_t i = threadIdx.x; i < row.count; i += kSampleThreads) {
       const float v = row[i];
-      if (!s.Has(v, row.begin + i)) continue;
       const uint32_t k = OrderedKey(v);
-      if (k > key || (k == key && row.begin + i <= id)) sum += weight ? static_cast<double>(s.Weight(v)) : 1.0;
+      const bool has = s.Has(v, row.begin + i) && (k > key || (k == key && row.begin + i <= id));
+      if (has) sum += weight ? s.Weight(v) : 1.0f;
     }
-    return GroupSum(g, x, turn, sum);
+    return GroupSum(g, x, turn, static_cast<double>(sum));
   }
 
   // Cuts s after the shortest run of the order whose measure reaches target; leaves it where none does.
@@ -58,9 +80,10 @@ struct RowPass {
       const float v = i < last ? row[i] : -INFINITY;
       return s.Has(v, row.begin + i) ? s.Weight(v) : 0.0f;
     };
-    double mine = 0.0;
-    for (int32_t i = first + lane; i < last; i += 32) mine += weight(i);
-    mine = WarpSum(mine);
+    float part = 0.0f;
+#pragma unroll 4
+    for (int32_t i = first + lane; i < last; i += 32) part += weight(i);
+    const double mine = WarpSum(static_cast<double>(part));
     double* const warps = x.warp[turn];
     if (lane == 0) warps[warp] = mine;
     __syncthreads();
@@ -90,22 +113,20 @@ struct RowPass {
       if (left < before) break;
     }
     if (chosen != warp) return;
+    // The warp's share in 32 runs of neighbours, one a lane: which run, then which token of it. Lanes start at different
+    // places of their runs, out of each other's banks.
+    const int32_t length = share / 32;
+    const int32_t mine_first = first + lane * length;
+    float run = 0.0f;
+    for (int32_t j = 0; j < length; ++j) run += weight(mine_first + (j + lane) % length);
+    const Located at = Locate(run, left);
+    if (!at.found) left = 1e300;
     int32_t pick = -1;
-    for (int32_t base = first; base < last; base += 32) {
-      const float w = weight(base + lane);
-      double sum = w;
-      for (int d = 1; d < 32; d *= 2) {
-        const double other = __shfl_up_sync(0xffffffffu, sum, d);
-        if (lane >= d) sum += other;
-      }
-      const uint32_t heavy = __ballot_sync(0xffffffffu, w > 0.0f);
-      if (heavy != 0) pick = row.begin + base + 31 - __clz(heavy);
-      const uint32_t past = __ballot_sync(0xffffffffu, w > 0.0f && sum > left);
-      if (past != 0) {
-        pick = row.begin + base + __ffs(past) - 1;
-        break;
-      }
-      left -= __shfl_sync(0xffffffffu, sum, 31);
+    for (int32_t base = 0; base < length; base += 32) {
+      const int32_t i = first + at.lane * length + base;
+      const Located here = Locate(base + lane < length ? weight(i + lane) : 0.0f, left);
+      if (here.lane >= 0) pick = row.begin + i + here.lane;
+      if (here.found) break;
     }
     if (lane == 0) *token = pick;
   }

@@ -62,22 +62,27 @@ __device__ __forceinline__ RowFacts ShuffleXor(const RowFacts& f, int d) {
           __shfl_xor_sync(0xffffffffu, f.refused, d), __shfl_xor_sync(0xffffffffu, f.raw_finite, d)};
 }
 
-// Facts of the whole row, in every thread. raw: what this thread saw of the raw logits (refused, raw_finite).
-template <bool kHeld, bool kCluster>
-__device__ RowFacts FindFacts(const RowGroup<kCluster>& g, Exchange& x, int& turn, const RowSlice<kHeld>& row,
-                              RowFacts raw, RowFacts* warp_facts) {
-  RowFacts f = raw;
-  for (int32_t i = threadIdx.x; i < row.count; i += kSampleThreads) {
-    const float v = row[i];
-    if (v > f.max || (f.argmax < 0 && v > -INFINITY)) {
-      f.max = v;
-      f.argmax = row.begin + i;
-    }
-    if (fabsf(v) <= FLT_MAX) {
-      f.sum += v;
-      ++f.finite;
-    }
+// Adds token `id` with logit v (bans applied).
+__device__ __forceinline__ void AddToken(RowFacts& f, float v, int32_t id) {
+  if (v > f.max) {
+    f.max = v;
+    f.argmax = id;
   }
+  if (fabsf(v) <= FLT_MAX) {
+    f.sum += v;
+    ++f.finite;
+  }
+}
+
+// Adds what a raw logit says of its row.
+__device__ __forceinline__ void AddRaw(RowFacts& f, float v) {
+  if (v != v) f.refused = 1;
+  if (fabsf(v) <= FLT_MAX) f.raw_finite = 1;
+}
+
+// Facts of the whole row, in every thread, from those of each thread. Each thread saw its tokens in rising order.
+template <bool kCluster>
+__device__ RowFacts ShareFacts(const RowGroup<kCluster>& g, Exchange& x, int& turn, RowFacts f, RowFacts* warp_facts) {
   for (int d = 16; d > 0; d /= 2) Fold(f, ShuffleXor(f, d));
   if ((threadIdx.x & 31) == 0) warp_facts[threadIdx.x >> 5] = f;
   __syncthreads();

@@ -13,48 +13,58 @@ struct SampleShared {
   CandidateStore candidates;
 };
 
-__device__ __forceinline__ void Note(RowFacts& f, float v) {
-  if (v != v) f.refused = 1;
-  if (fabsf(v) <= FLT_MAX) f.raw_finite = 1;
-}
-
-// Copies the slice into shared memory, bans applied; notes what the raw logits hold. Ends with a barrier.
+// Copies the slice into shared memory, bans applied, and finds its facts. Ends with a barrier.
 __device__ inline RowSlice<true> HoldSlice(const ops::SampleParams& p, int32_t r, const float* logits, int32_t begin,
                                            int32_t count, float* held, RowFacts& facts) {
+  constexpr int kBatch = 4;  // loads in flight per thread
   const float* from = logits + begin;
-  int32_t i = threadIdx.x;
+  const bool banned = p.ban_start != nullptr && p.ban_start[r] < p.ban_start[r + 1];
+  const auto add = [&](float v, int32_t i) {
+    AddRaw(facts, v);
+    if (!banned) AddToken(facts, v, begin + i);
+  };
+  int32_t done = 0;
   if (reinterpret_cast<uint64_t>(from) % 16 == 0) {
     const int32_t fours = count / 4;
-#pragma unroll 4
-    for (; i < fours; i += kSampleThreads) {
-      const float4 v = reinterpret_cast<const float4*>(from)[i];
-      Note(facts, v.x);
-      Note(facts, v.y);
-      Note(facts, v.z);
-      Note(facts, v.w);
-      reinterpret_cast<float4*>(held)[i] = v;
+    for (int32_t base = threadIdx.x; base < fours; base += kBatch * kSampleThreads) {
+      float4 v[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = base + b * kSampleThreads;
+        if (i < fours) v[b] = reinterpret_cast<const float4*>(from)[i];
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int32_t i = base + b * kSampleThreads;
+        if (i >= fours) break;
+        reinterpret_cast<float4*>(held)[i] = v[b];
+        add(v[b].x, 4 * i);
+        add(v[b].y, 4 * i + 1);
+        add(v[b].z, 4 * i + 2);
+        add(v[b].w, 4 * i + 3);
+      }
     }
-    i = fours * 4 + threadIdx.x;
+    done = fours * 4;
   }
-  for (; i < count; i += kSampleThreads) {
+  for (int32_t i = done + threadIdx.x; i < count; i += kSampleThreads) {
     held[i] = from[i];
-    Note(facts, held[i]);
+    add(held[i], i);
   }
   __syncthreads();
-  if (p.ban_start != nullptr) {
+  if (banned) {
     for (int32_t b = p.ban_start[r] + threadIdx.x; b < p.ban_start[r + 1]; b += kSampleThreads) {
       const int32_t id = p.ban_ids[b] - begin;
       if (id >= 0 && id < count) held[id] = -INFINITY;
     }
     __syncthreads();
+    for (int32_t i = threadIdx.x; i < count; i += kSampleThreads) AddToken(facts, held[i], begin + i);
   }
   return {held, nullptr, begin, count};
 }
 
-// The whole row where it is, with a bit per banned token in shared memory.
+// The whole row where it is, with a bit per banned token in shared memory, and its facts.
 __device__ inline RowSlice<false> ViewRow(const ops::SampleParams& p, int32_t r, const float* logits, uint32_t* banned,
                                           RowFacts& facts) {
-  for (int32_t i = threadIdx.x; i < p.vocab; i += kSampleThreads) Note(facts, logits[i]);
   const bool any = p.ban_start != nullptr && p.ban_start[r] < p.ban_start[r + 1];
   if (any) {
     for (int32_t i = threadIdx.x; i < (p.vocab + 31) / 32; i += kSampleThreads) banned[i] = 0;
@@ -65,7 +75,12 @@ __device__ inline RowSlice<false> ViewRow(const ops::SampleParams& p, int32_t r,
     }
     __syncthreads();
   }
-  return {logits, any ? banned : nullptr, 0, p.vocab};
+  const RowSlice<false> row{logits, any ? banned : nullptr, 0, p.vocab};
+  for (int32_t i = threadIdx.x; i < p.vocab; i += kSampleThreads) {
+    AddRaw(facts, logits[i]);
+    AddToken(facts, row[i], i);
+  }
+  return row;
 }
 
 // The smallest float32 that is at least max + T log(min_p): exp((x - max) / T) >= min_p without an exp.
@@ -117,11 +132,10 @@ __device__ void DrawFiltered(RowPass<kHeld, kCluster>& pass, CandidateStore& c, 
   const bool limit_k = row.top_k > 0 && row.top_k < vocab;
   const bool limit_p = row.top_p < 1.0f;
   if (limit_k || limit_p) {
-    const double total = limit_k ? 0.0 : pass.Measure(s, true, 0, INT32_MAX);
     const float span = 2.0f * (facts.max - facts.sum / static_cast<float>(max(facts.finite, 1)));
     const float scale = static_cast<float>(kSteps) / span;
     const StepScale steps{facts.max, span > 0.0f && scale < INFINITY ? scale : 0.0f};
-    FillSteps(pass, c, s, steps, !limit_k);
+    const double total = FillSteps(pass, c, s, steps, !limit_k);
     const int last = LastStep(c, limit_k ? row.top_k : 0.0, static_cast<double>(row.top_p) * total);
     if (last >= 0) {
       GatherCandidates(pass, c, s, steps, last);
@@ -150,17 +164,17 @@ __global__ void __launch_bounds__(kSampleThreads) SampleKernel(const ops::Sample
   const int32_t r = blockIdx.x / g.kSize;
   const float* logits = p.logits + r * p.logits_stride;
   const int32_t begin = min(g.rank * slice, p.vocab);
-  RowFacts raw{-INFINITY, -1, 0.0f, 0, 0, 0};
+  RowFacts own{-INFINITY, -1, 0.0f, 0, 0, 0};
   const auto take = [&] {
     if constexpr (kCluster) {
-      return HoldSlice(p, r, logits, begin, min(slice, p.vocab - begin), reinterpret_cast<float*>(dynamic), raw);
+      return HoldSlice(p, r, logits, begin, min(slice, p.vocab - begin), reinterpret_cast<float*>(dynamic), own);
     } else {
-      return ViewRow(p, r, logits, reinterpret_cast<uint32_t*>(dynamic), raw);
+      return ViewRow(p, r, logits, reinterpret_cast<uint32_t*>(dynamic), own);
     }
   };
   const auto row = take();
   RowPass<kCluster, kCluster> pass{g, shared.exchange, row};
-  const RowFacts facts = FindFacts(g, shared.exchange, pass.turn, row, raw, shared.warp_facts);
+  const RowFacts facts = ShareFacts(g, shared.exchange, pass.turn, own, shared.warp_facts);
   const ops::SampleRow rule = p.rows[r];
   if (facts.refused != 0 || facts.raw_finite == 0 || facts.argmax < 0) {
     if (g.rank == 0 && threadIdx.x == 0) p.tokens[r] = -1;

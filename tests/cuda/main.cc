@@ -1,5 +1,6 @@
 // cuda_check [small] [rows|rope|plan|attention|sample]...: every CUDA op of the table against float64 or the CPU arm, on
 // random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went unchecked.
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <set>
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   int broken = 0;
   for (const auto& [name, run] : groups) {
     if (!wanted.empty() && wanted.count(name) == 0) continue;
+    const auto start = std::chrono::steady_clock::now();
     const int before = checks.checks(), failed = checks.failures();
     try {
       run(checks);
@@ -27,7 +29,8 @@ int main(int argc, char** argv) {
       std::printf("FAILED %s: %s\n", name, e.what());
       ++broken;
     }
-    std::printf("%s: %d checks, %d failed\n", name, checks.checks() - before, checks.failures() - failed);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::printf("%s: %d checks, %d failed, %.1f s\n", name, checks.checks() - before, checks.failures() - failed, seconds);
     std::fflush(stdout);
   }
   if (wanted.empty()) {
