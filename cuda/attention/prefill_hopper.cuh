@@ -214,14 +214,15 @@ __device__ __forceinline__ void HopperTile(const PrefillArgs<T>& a, const Prefil
     const uint32_t here = (j & 1) * Shape::kTileBytes;
     const uint32_t other = Shape::kTileBytes - here;
     ArrivedEverywhere();
-    if (j + 1 < tiles) LoadBlocks<T, kHeadDim>(a, place, a.k, table, j + 1, k + other);
-    LoadBlocks<T, kHeadDim>(a, place, a.v, table, j, v + here);
-    CopyAsyncCommit();
     Pin(st.s);
     Pin(st.o);
     WarpgroupFence();
     IssueScores<T>(st, q, k + here);
     IssueValues<T>(st, v + other);
+    // Addresses and page look-ups of the next copies while the matrix units run.
+    if (j + 1 < tiles) LoadBlocks<T, kHeadDim>(a, place, a.k, table, j + 1, k + other);
+    LoadBlocks<T, kHeadDim>(a, place, a.v, table, j, v + here);
+    CopyAsyncCommit();
     WarpgroupWait<1>();
     Pin(st.s);
     Weigh(st, place, a.group, j * Shape::kCols, a.scale_log2, alpha);
