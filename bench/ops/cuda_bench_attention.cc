@@ -15,6 +15,10 @@ struct Shape {
   DType type = DType::kBF16;
 };
 
+struct Device {
+  Buffer k, v, q, out, table, record, query_start, seq_len, workspace;
+};
+
 // Buffers of one shape, `sets` times over in one pool of blocks.
 class AttentionBench {
  public:
@@ -24,16 +28,16 @@ class AttentionBench {
     sets_ = SetsFor(kv_bytes_);
     const int blocks = blocks_per_seq_ * s_.batch * sets_;
     const size_t elements = static_cast<size_t>(blocks) * s_.kv_heads * s_.block_size * s_.dim;
-    k_ = RandomBuffer(elements, s_.type, 31);
-    v_ = RandomBuffer(elements, s_.type, 32);
+    d_.k = RandomBuffer(elements, s_.type, 31);
+    d_.v = RandomBuffer(elements, s_.type, 32);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(3));
-    table_ = cuda_check::Upload(table);
+    d_.table = cuda_check::Upload(table);
     const int tokens = s_.batch * s_.query_len;
     stride_ = (s_.q_heads + 2 * s_.kv_heads) * s_.dim;
-    q_ = RandomBuffer(static_cast<size_t>(tokens) * stride_ * sets_, s_.type, 33);
-    out_ = Buffer(static_cast<size_t>(tokens) * s_.q_heads * s_.dim * sets_ * ops::DTypeSize(s_.type));
+    d_.q = RandomBuffer(static_cast<size_t>(tokens) * stride_ * sets_, s_.type, 33);
+    d_.out = Buffer(static_cast<size_t>(tokens) * s_.q_heads * s_.dim * sets_ * ops::DTypeSize(s_.type));
     Plan();
   }
 
@@ -46,9 +50,9 @@ class AttentionBench {
     b_.Time({op, label, bytes, 4.0 * s_.batch * seen * s_.q_heads * s_.dim, reference_us}, sets_,
             [&](int set, void* stream) {
               ops::PagedAttentionParams p = params_;
-              p.q = q_.as<char>() + static_cast<int64_t>(set) * tokens * stride_ * ops::DTypeSize(s_.type);
-              p.out = out_.as<char>() + static_cast<int64_t>(set) * tokens * s_.q_heads * s_.dim * ops::DTypeSize(s_.type);
-              p.block_table = table_.as<int32_t>() + static_cast<int64_t>(set) * s_.batch * blocks_per_seq_;
+              p.q = d_.q.as<char>() + static_cast<int64_t>(set) * tokens * stride_ * ops::DTypeSize(s_.type);
+              p.out = d_.out.as<char>() + static_cast<int64_t>(set) * tokens * s_.q_heads * s_.dim * ops::DTypeSize(s_.type);
+              p.block_table = d_.table.as<int32_t>() + static_cast<int64_t>(set) * s_.batch * blocks_per_seq_;
               fn(p, {stream, 1});
             });
   }
@@ -63,24 +67,24 @@ class AttentionBench {
     const auto size = b_.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.type)(
         {query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim, s_.type, 0, 0, record.data(),
          bound.record_ints});
-    record_ = cuda_check::Upload(record);
-    query_start_ = cuda_check::Upload(query_start);
-    seq_len_ = cuda_check::Upload(seq_len);
-    workspace_ = Buffer(bound.workspace_bytes);
-    workspace_.Zero();
-    params_.cache = {k_.get(), v_.get(), blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size, s_.dim};
-    params_.query_start = query_start_.as<int32_t>();
-    params_.seq_len = seq_len_.as<int32_t>();
+    d_.record = cuda_check::Upload(record);
+    d_.query_start = cuda_check::Upload(query_start);
+    d_.seq_len = cuda_check::Upload(seq_len);
+    d_.workspace = Buffer(bound.workspace_bytes);
+    d_.workspace.Zero();
+    params_.cache = {d_.k.get(), d_.v.get(), blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size, s_.dim};
+    params_.query_start = d_.query_start.as<int32_t>();
+    params_.seq_len = d_.seq_len.as<int32_t>();
     params_.q_stride = stride_;
     params_.num_tokens = s_.batch * s_.query_len;
     params_.num_seqs = s_.batch;
     params_.max_blocks = blocks_per_seq_;
     params_.num_q_heads = s_.q_heads;
     params_.scale = 1.0f / std::sqrt(static_cast<float>(s_.dim));
-    params_.plan = record_.as<int32_t>();
+    params_.plan = d_.record.as<int32_t>();
     params_.decode_workers = size.decode_workers;
     params_.prefill_tiles = size.prefill_tiles;
-    params_.workspace = workspace_.get();
+    params_.workspace = d_.workspace.get();
     params_.workspace_bytes = bound.workspace_bytes;
   }
 
@@ -88,7 +92,7 @@ class AttentionBench {
   Shape s_;
   int sets_ = 0, blocks_per_seq_ = 0, stride_ = 0;
   double kv_bytes_ = 0.0;
-  Buffer k_, v_, q_, out_, table_, record_, query_start_, seq_len_, workspace_;
+  Device d_;
   ops::PagedAttentionParams params_;
 };
 

@@ -1,6 +1,7 @@
 // Body of the prefill launchers; included by one .cu per dtype.
 #pragma once
 
+#include "cuda/attention/prefill.cuh"
 #include "cuda/attention/prefill_hopper.cuh"
 #include "cuda/launch/attention.h"
 
