@@ -63,13 +63,14 @@ double MedianMicroseconds(int sets, double floor_us, const std::function<void(in
 void Bench::Time(const Measure& m, int sets, const std::function<void(int, void*)>& launch) {
   const double floor_us = std::max(m.bytes / kBandwidth, m.flops / kTensor) * 1e6;
   const double us = MedianMicroseconds(sets, floor_us, launch);
-  std::printf("%-20s %-30s %9.2f us  %6.2f TB/s  %6.1f TFLOP/s  %5.1f%% of the floor", m.op.c_str(), m.shape.c_str(), us,
-              m.bytes / us * 1e-6, m.flops / us * 1e-6, 100.0 * floor_us / us);
+  std::printf("%-20s %-30s %9.2f us  %6.2f TB/s  %6.1f TFLOP/s  %5.1f%% of the floor", m.op.c_str(), m.shape.c_str(),
+              us, m.bytes / us * 1e-6, m.flops / us * 1e-6, 100.0 * floor_us / us);
   if (m.reference_us > 0.0) std::printf("  peer %8.2f us, ratio %.2f", m.reference_us, m.reference_us / us);
   std::printf("\n");
-  std::printf("RESULT {\"name\": \"cuda.%s %s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, \"ratio\": %.3f}\n",
-              m.op.c_str(), m.shape.c_str(), us, m.reference_us > 0.0 ? m.reference_us : floor_us,
-              (m.reference_us > 0.0 ? m.reference_us : floor_us) / us);
+  std::printf(
+      "RESULT {\"name\": \"cuda.%s %s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, \"ratio\": %.3f}\n",
+      m.op.c_str(), m.shape.c_str(), us, m.reference_us > 0.0 ? m.reference_us : floor_us,
+      (m.reference_us > 0.0 ? m.reference_us : floor_us) / us);
   std::fflush(stdout);
 }
 

@@ -32,7 +32,10 @@ class Bench {
     if (!r.ok()) cuda_check::Must(1, r.status().ToString().c_str());
     return r.value();
   }
-  bool Wanted(const std::string& op) const { return op.find(filter_) != std::string::npos; }
+  // Whether figures of the op, "cuda.<op> <shape>", may match the filter.
+  bool Wanted(const std::string& op) const {
+    return ("cuda." + op).find(filter_) != std::string::npos || filter_.find(op) != std::string::npos;
+  }
 
   // launch(set, stream) enqueues the op over buffer set `set` of `sets`. Prints one line and one RESULT.
   void Time(const Measure& m, int sets, const std::function<void(int, void*)>& launch);

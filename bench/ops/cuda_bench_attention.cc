@@ -51,7 +51,8 @@ class AttentionBench {
             [&](int set, void* stream) {
               ops::PagedAttentionParams p = params_;
               p.q = d_.q.as<char>() + static_cast<int64_t>(set) * tokens * stride_ * ops::DTypeSize(s_.type);
-              p.out = d_.out.as<char>() + static_cast<int64_t>(set) * tokens * s_.q_heads * s_.dim * ops::DTypeSize(s_.type);
+              p.out = d_.out.as<char>() +
+                      static_cast<int64_t>(set) * tokens * s_.q_heads * s_.dim * ops::DTypeSize(s_.type);
               p.block_table = d_.table.as<int32_t>() + static_cast<int64_t>(set) * s_.batch * blocks_per_seq_;
               fn(p, {stream, 1});
             });
@@ -61,12 +62,12 @@ class AttentionBench {
   void Plan() {
     std::vector<int32_t> query_start(s_.batch + 1), seq_len(s_.batch, s_.ctx);
     for (int i = 0; i <= s_.batch; ++i) query_start[i] = i * s_.query_len;
-    const auto bound = b_.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.type)(
-        {s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
+    const auto bound = b_.Get<ops::AttentionBoundFn>(
+        OpId::kAttentionBound, s_.type)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
     std::vector<int32_t> record(bound.record_ints);
-    const auto size = b_.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.type)(
-        {query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim, s_.type, 0, 0, record.data(),
-         bound.record_ints});
+    const auto size = b_.Get<ops::AttentionPlanFn>(
+        OpId::kAttentionPlan, s_.type)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim,
+                                        s_.type, 0, 0, record.data(), bound.record_ints});
     d_.record = cuda_check::Upload(record);
     d_.query_start = cuda_check::Upload(query_start);
     d_.seq_len = cuda_check::Upload(seq_len);
@@ -97,8 +98,9 @@ class AttentionBench {
 };
 
 void Decode(Bench& b, const char* model, const Shape& s, double reference_us) {
-  AttentionBench(b, s).Time("decode", std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" +
-                                          std::to_string(s.ctx) + (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
+  AttentionBench(b, s).Time("decode",
+                            std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
+                                (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
                             reference_us);
 }
 
@@ -109,7 +111,7 @@ void BenchAttention(Bench& b) {
   const struct {
     int batch, ctx;
     double fa3_us;
-  } kDecode[] = {{1, 1024, 11.99},  {1, 8192, 19.08},  {1, 32768, 43.76}, {8, 8192, 73.06},   {32, 1024, 42.26},
+  } kDecode[] = {{1, 1024, 11.99},   {1, 8192, 19.08}, {1, 32768, 43.76},  {8, 8192, 73.06},   {32, 1024, 42.26},
                  {32, 4096, 132.06}, {64, 1024, 75.8}, {64, 8192, 490.48}, {256, 1024, 283.34}};
   if (b.Wanted("decode")) {
     for (const auto& d : kDecode) Decode(b, "llama8b", {32, 8, 128, d.batch, 1, d.ctx, 16}, d.fa3_us);

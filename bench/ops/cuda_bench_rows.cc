@@ -40,8 +40,8 @@ void RmsNorm(Bench& b, int tokens) {
   const Buffer weight = RandomBuffer(kHidden, kType, 4), out(one * sets * 2);
   const auto fn = b.Get<ops::RmsNormFn>(OpId::kRmsNorm, kType);
   b.Time({"rms_norm+residual", Tokens(tokens), bytes}, sets, [&](int s, void* stream) {
-    fn({out.as<char>() + s * one * 2, x.as<char>() + s * one * 2, residual.as<char>() + s * one * 2, weight.get(), tokens,
-        kHidden, 1e-5f},
+    fn({out.as<char>() + s * one * 2, x.as<char>() + s * one * 2, residual.as<char>() + s * one * 2, weight.get(),
+        tokens, kHidden, 1e-5f},
        {stream, 1});
   });
 }

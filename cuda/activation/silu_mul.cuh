@@ -5,14 +5,12 @@
 
 namespace fastllm::cuda {
 
-__device__ __forceinline__ float SiluTimes(float gate, float up) {
-  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
-}
+__device__ __forceinline__ float SiluTimes(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
 
 // blockIdx.y walks the tokens, x the packs of a row; each thread does kPacks packs of its row.
 template <typename T, int kPacks>
-__global__ void __launch_bounds__(256) SiluMulKernel(T* __restrict__ out, const T* __restrict__ gate_up,
-                                                     int32_t packs) {
+__global__ void __launch_bounds__(256)
+    SiluMulKernel(T* __restrict__ out, const T* __restrict__ gate_up, int32_t packs) {
   constexpr int kSize = Pack<T>::kSize;
   const int64_t token = blockIdx.y;
   const T* gate = gate_up + token * 2 * packs * kSize;

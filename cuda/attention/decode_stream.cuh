@@ -40,9 +40,7 @@ struct DecodeShape {
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr int kWarpBytes = kStages * kStageBytes;
   static constexpr int kRow = kHeadDim + 4;  // floats; the pad spreads the banks
-  static constexpr int SharedBytes(int heads) {
-    return kDecodeWarps * (kWarpBytes + heads * kRow * 4 + heads * 8);
-  }
+  static constexpr int SharedBytes(int heads) { return kDecodeWarps * (kWarpBytes + heads * kRow * 4 + heads * 8); }
 };
 
 // Walks the tiles of one warp over the pairs of its worker. `page` is read one tile ahead of its use.
@@ -101,8 +99,7 @@ __device__ __forceinline__ void IssueTile(TileCursor<T>& c, uint32_t stage) {
     const uint64_t policy = EvictFirstPolicy();
     const int32_t first = c.tile * kTileTokens;
     const int32_t row0 = first & ((1 << a.block_shift) - 1);
-    const int64_t base =
-        ((((static_cast<int64_t>(c.page) * a.kv_heads + c.head) << a.block_shift) + row0)) * kHeadDim;
+    const int64_t base = ((((static_cast<int64_t>(c.page) * a.kv_heads + c.head) << a.block_shift) + row0)) * kHeadDim;
     const T* k = a.k + base;
     const T* v = a.v + base;
     const int32_t rows = c.length - first;  // beyond it zeros: what the cache holds there may not be finite

@@ -34,7 +34,8 @@ __device__ __forceinline__ void LoadQueryBlocks(const PrefillArgs<T>& a, const P
     const bool valid = row < place.rows;
     const int32_t token = valid ? row / a.group : 0;
     const int32_t head = place.kv_head * a.group + (valid ? row - token * a.group : 0);
-    const T* q = a.q + (place.token0 + token) * a.q_stride + static_cast<int64_t>(head) * kHeadDim + chunk % kChunks * 8;
+    const T* q =
+        a.q + (place.token0 + token) * a.q_stride + static_cast<int64_t>(head) * kHeadDim + chunk % kChunks * 8;
     CopyAsync16(shared + BlockOffset(r, chunk % kChunks), q, valid);
   }
 }

@@ -80,7 +80,8 @@ std::vector<Piece> WholePairs(const Work& w, int32_t kv_heads, int32_t limit) {
   return out;
 }
 
-// Equal pieces. Few pairs are not shared by more workers than it takes to fill the machine, as each costs a part to merge.
+// Equal pieces. Few pairs are not shared by more workers than it takes to fill the machine, as each costs a part to
+// merge.
 std::vector<Piece> EqualPieces(const Work& w, int32_t kv_heads, int32_t limit, int32_t multiprocessors) {
   constexpr int64_t kParts = 16;
   const int64_t pairs = static_cast<int64_t>(w.decodes.size()) * kv_heads;
@@ -180,7 +181,8 @@ ops::AttentionBound PlanBound(const ops::AttentionBoundParams& p, int32_t max_wo
 }
 
 DecodeWorkspace WorkspaceFor(int32_t workers, int32_t group, int32_t head_dim) {
-  const int64_t rows = int64_t{2} * workers * std::min(group, MaxDecodeGroup(head_dim));  // each worker has at most two cut pairs
+  const int64_t rows =
+      int64_t{2} * workers * std::min(group, MaxDecodeGroup(head_dim));  // each worker has at most two cut pairs
   return {CeilDiv(int64_t{workers} * 4, 256) * 256, CeilDiv(rows * 8, 256) * 256, rows * head_dim * 4};
 }
 

@@ -6,8 +6,8 @@
 //   tiles    prefill_tiles x PrefillTile
 //   decodes  one DecodeSequence per sequence with one query row
 //
-// Decode: the K and V of all (sequence, KV head) pairs, in units of kUnitTokens positions, are one line that the workers
-// cut into equal pieces ("stream-K"). A pair cut between workers is put together by the one that finishes last.
+// Decode: the K and V of all (sequence, KV head) pairs, in units of kUnitTokens positions, are one line that the
+// workers cut into equal pieces ("stream-K"). A pair cut between workers is put together by the one that finishes last.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@ namespace fastllm::cuda {
 
 // Divides by the sums and writes the warp's rows, through its own part of the query tile so that stores are 16 bytes.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a,
-                                          const PrefillPlace& place, char* shared_q) {
+__device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a, const PrefillPlace& place,
+                                          char* shared_q) {
   using Shape = PrefillShape<kHeadDim>;
   constexpr int kChunks = kHeadDim / 8;
   const int lane = threadIdx.x & 31;

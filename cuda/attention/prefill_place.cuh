@@ -1,5 +1,5 @@
-// What the prefill kernels (prefill.cuh, prefill_hopper.cuh) share: arguments, and what a block knows of its tile; and the
-// copies of the first.
+// What the prefill kernels (prefill.cuh, prefill_hopper.cuh) share: arguments, and what a block knows of its tile; and
+// the copies of the first.
 #pragma once
 
 #include "cuda/attention/decode_stream.cuh"
@@ -41,8 +41,8 @@ struct PrefillShape {
 // What a block knows of its tile.
 struct PrefillPlace {
   PrefillTile tile;
-  int32_t token0;    // first query token of the sequence in q and out
-  int32_t rows;      // of the sequence: query_len * group
+  int32_t token0;  // first query token of the sequence in q and out
+  int32_t rows;    // of the sequence: query_len * group
   int32_t kv_head;
   int32_t position;  // of the sequence's first query token
 

@@ -15,8 +15,8 @@ struct PrefillState {
 };
 
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void Scores(float (&x)[PrefillShape<kHeadDim>::kRowTiles][PrefillShape<kHeadDim>::kCols / 8][4],
-                                       uint32_t q, uint32_t k) {
+__device__ __forceinline__ void Scores(
+    float (&x)[PrefillShape<kHeadDim>::kRowTiles][PrefillShape<kHeadDim>::kCols / 8][4], uint32_t q, uint32_t k) {
   using Shape = PrefillShape<kHeadDim>;
   const int lane = threadIdx.x & 31;
   const int warp = threadIdx.x >> 5;
@@ -72,10 +72,9 @@ __device__ __forceinline__ void OnlineSoftmax(PrefillState<kHeadDim>& s, int t, 
 }
 
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void AddValues(PrefillState<kHeadDim>& s,
-                                          const float (&x)[PrefillShape<kHeadDim>::kRowTiles]
-                                                          [PrefillShape<kHeadDim>::kCols / 8][4],
-                                          uint32_t v) {
+__device__ __forceinline__ void AddValues(
+    PrefillState<kHeadDim>& s,
+    const float (&x)[PrefillShape<kHeadDim>::kRowTiles][PrefillShape<kHeadDim>::kCols / 8][4], uint32_t v) {
   using Shape = PrefillShape<kHeadDim>;
   const int lane = threadIdx.x & 31;
 #pragma unroll

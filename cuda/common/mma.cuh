@@ -11,7 +11,8 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// d += a b for 16-bit T: a 16x16 row-major, b 16x8 column-major, d 16x8 float32. Fragments as in the PTX manual, m16n8k16.
+// d += a b for 16-bit T: a 16x16 row-major, b 16x8 column-major, d 16x8 float32. Fragments as in the PTX manual,
+// m16n8k16.
 template <typename T>
 __device__ __forceinline__ void Mma16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (__is_same(T, __half)) {
@@ -56,8 +57,8 @@ __device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global,
 // The same for data that is read once: first to leave the L2, so that what others reuse stays.
 __device__ __forceinline__ void CopyAsync16Once(uint32_t shared, const void* global, bool valid, uint64_t policy) {
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(shared),
-               "l"(global), "r"(bytes), "l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(shared), "l"(global),
+               "r"(bytes), "l"(policy));
 }
 __device__ __forceinline__ uint64_t EvictFirstPolicy() {
   uint64_t policy;

@@ -9,8 +9,7 @@ namespace fastllm::cuda {
 // outside [0, num_in) yields zeros: device code cannot refuse, and must not read past the table.
 template <typename Unit>
 __global__ void __launch_bounds__(256) CopyRowsKernel(Unit* __restrict__ out, const Unit* __restrict__ in,
-                                                      const int32_t* __restrict__ rows, int32_t num_in,
-                                                      int32_t units) {
+                                                      const int32_t* __restrict__ rows, int32_t num_in, int32_t units) {
   const int32_t row = rows[blockIdx.x];
   const bool inside = row >= 0 && row < num_in;
   const Unit* from = in + static_cast<int64_t>(inside ? row : 0) * units;

@@ -34,7 +34,8 @@ AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) 
   FASTLLM_CHECK(p.plan != nullptr, "paged_attention: no plan");
   FASTLLM_CHECK(p.q_stride % 8 == 0 && Aligned16(p.q) && Aligned16(p.out) && Aligned16(c.k) && Aligned16(c.v),
                 "paged_attention: q, out and the cache must be 16-byte aligned");
-  return {head_dim, c.num_kv_heads, p.num_q_heads / c.num_kv_heads, std::countr_zero(static_cast<uint32_t>(c.block_size))};
+  return {head_dim, c.num_kv_heads, p.num_q_heads / c.num_kv_heads,
+          std::countr_zero(static_cast<uint32_t>(c.block_size))};
 }
 
 template <typename T, int kHeadDim>

@@ -1,6 +1,6 @@
 // What the launchers share. A launcher is the CUDA arm's function behind an op contract: host code that checks shapes,
-// picks an instance and enqueues it on ctx.stream. It never synchronises and never allocates, so that it can be captured
-// in a CUDA graph.
+// picks an instance and enqueues it on ctx.stream. It never synchronises and never allocates, so that it can be
+// captured in a CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,8 +35,8 @@ inline int32_t CeilDiv(int64_t a, int64_t b) { return static_cast<int32_t>((a + 
 template <typename Fn>
 void AddOp(ops::OpTable& table, ops::OpId op, ops::DType dtype, const char* name, Fn fn, uint32_t features = 0,
            int32_t head_dim = 0) {
-  table.Register({op, ops::Device::kCuda, dtype, head_dim, features, /*priority=*/0, name,
-                  reinterpret_cast<ops::AnyFn>(fn)});
+  table.Register(
+      {op, ops::Device::kCuda, dtype, head_dim, features, /*priority=*/0, name, reinterpret_cast<ops::AnyFn>(fn)});
 }
 
 // One per file of launchers.

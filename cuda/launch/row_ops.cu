@@ -70,9 +70,9 @@ void RmsNorm(const ops::RmsNormParams& p, const OpContext& ctx) {
   const bool aligned = p.hidden % Pack<T>::kSize == 0 && Aligned16(p.out) && Aligned16(p.x) && Aligned16(p.residual) &&
                        Aligned16(p.weight);
   if (!aligned || packs > 4 * 1024) {
-    RmsNormScalarKernel<T><<<p.num_tokens, 256, 0, StreamOf(ctx)>>>(
-        static_cast<T*>(p.out), static_cast<const T*>(p.x), static_cast<T*>(p.residual),
-        static_cast<const T*>(p.weight), p.hidden, p.eps);
+    RmsNormScalarKernel<T><<<p.num_tokens, 256, 0, StreamOf(ctx)>>>(static_cast<T*>(p.out), static_cast<const T*>(p.x),
+                                                                    static_cast<T*>(p.residual),
+                                                                    static_cast<const T*>(p.weight), p.hidden, p.eps);
     CheckLaunch("rms_norm");
     return;
   }

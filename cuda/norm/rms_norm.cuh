@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(1024) RmsNormKernel(T* __restrict__ out, const
 
 // Any hidden size and alignment: one element at a time, the row read twice.
 template <typename T>
-__global__ void __launch_bounds__(256) RmsNormScalarKernel(T* out, const T* x, T* residual, const T* weight,
-                                                           int32_t hidden, float eps) {
+__global__ void __launch_bounds__(256)
+    RmsNormScalarKernel(T* out, const T* x, T* residual, const T* weight, int32_t hidden, float eps) {
   __shared__ float shared[32];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * hidden;
   float sum = 0.0f;

@@ -51,7 +51,8 @@ __device__ __forceinline__ RopeJob<T> MakeRopeJob(const RopeArgs<T>& a, int32_t 
   head -= a.q_heads;
   const bool is_k = head < a.kv_heads;
   if (!is_k) head -= a.kv_heads;
-  const T* from = (is_k ? a.k + token * a.k_stride : a.v + token * a.v_stride) + static_cast<int64_t>(head) * a.head_dim;
+  const T* from =
+      (is_k ? a.k + token * a.k_stride : a.v + token * a.v_stride) + static_cast<int64_t>(head) * a.head_dim;
   if (a.slots == nullptr) return {from, const_cast<T*>(from), a.k_weight, true};
   const int64_t slot = a.slots[token];
   if (slot < 0 || slot >= a.num_slots) return {from, nullptr, nullptr, false};
@@ -99,8 +100,8 @@ __device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, i
 }
 
 // The whole head rotates (rotary_dim == head_dim) and is 16-byte aligned. Lane l of the kLanes of a job holds pack l of
-// each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs. Each group of
-// lanes does kJobs neighbouring heads, so that more loads are in flight.
+// each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs. Each group
+// of lanes does kJobs neighbouring heads, so that more loads are in flight.
 template <typename T, int kLanes, int kJobs, bool kInterleaved>
 __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;

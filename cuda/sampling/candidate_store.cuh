@@ -35,7 +35,9 @@ struct StepScale {
 __device__ __forceinline__ uint64_t CandidateKey(float v, int32_t id) {
   return static_cast<uint64_t>(~OrderedKey(v)) << 32 | static_cast<uint32_t>(id);
 }
-__device__ __forceinline__ float CandidateValue(uint64_t key) { return FromOrderedKey(~static_cast<uint32_t>(key >> 32)); }
+__device__ __forceinline__ float CandidateValue(uint64_t key) {
+  return FromOrderedKey(~static_cast<uint32_t>(key >> 32));
+}
 
 // Sorts keys[0, n) ascending; n a power of two. Block-wide (bitonic, Batcher 1968).
 __device__ inline void SortKeys(uint64_t* keys, int n) {
@@ -69,8 +71,8 @@ struct ScanResult {
   int32_t first;  // first i whose inclusive sum passes, else the last i with weight, else -1
 };
 
-// Sums weight(i) over i in [0, n), n <= kMaxCandidates, and finds the first i whose inclusive sum satisfies passes(sum).
-// Block-wide.
+// Sums weight(i) over i in [0, n), n <= kMaxCandidates, and finds the first i whose inclusive sum satisfies
+// passes(sum). Block-wide.
 template <typename Weight, typename Passes>
 __device__ ScanResult ScanCandidates(CandidateStore& c, int n, const Weight& weight, const Passes& passes) {
   constexpr int kEach = kMaxCandidates / kSampleThreads;

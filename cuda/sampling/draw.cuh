@@ -113,8 +113,8 @@ struct RowPass {
       if (left < before) break;
     }
     if (chosen != warp) return;
-    // The warp's share in 32 runs of neighbours, one a lane: which run, then which token of it. Lanes start at different
-    // places of their runs, out of each other's banks.
+    // The warp's share in 32 runs of neighbours, one a lane: which run, then which token of it. Lanes start at
+    // different places of their runs, out of each other's banks.
     const int32_t length = share / 32;
     const int32_t mine_first = first + lane * length;
     float run = 0.0f;

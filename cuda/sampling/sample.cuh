@@ -1,5 +1,6 @@
-// sample (contract/sampling.h) on the device: one cluster of blocks per row, the row held in their shared memory, so that
-// logits are read from memory once. Without clusters (before sm_90) one block per row reads the logits where they are.
+// sample (contract/sampling.h) on the device: one cluster of blocks per row, the row held in their shared memory, so
+// that logits are read from memory once. Without clusters (before sm_90) one block per row reads the logits where they
+// are.
 #pragma once
 
 #include "cuda/sampling/candidates.cuh"

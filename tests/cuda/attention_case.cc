@@ -79,9 +79,8 @@ void AttentionCase::Run(Checks& c) {
   const ops::AttentionBound b =
       bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype});
   std::vector<int32_t> record(b.record_ints);
-  const ops::AttentionPlanSize size =
-      plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype, 0, 0,
-            record.data(), b.record_ints});
+  const ops::AttentionPlanSize size = plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads,
+                                            s_.kv_heads, s_.dim, s_.dtype, 0, 0, record.data(), b.record_ints});
   record.resize(size.record_ints);
   device_.push_back(Upload(record));
   params_.plan = device_.back().as<int32_t>();
@@ -103,8 +102,8 @@ void AttentionCase::Run(Checks& c) {
 }
 
 void AttentionCase::Reference(int64_t token, int head, double* out) const {
-  const int seq = static_cast<int>(std::upper_bound(query_start_.begin(), query_start_.end(), token) -
-                                   query_start_.begin()) - 1;
+  const int seq =
+      static_cast<int>(std::upper_bound(query_start_.begin(), query_start_.end(), token) - query_start_.begin()) - 1;
   const int last = seq_len_[seq] - (query_start_[seq + 1] - static_cast<int>(token));
   const int kv_head = head / (s_.q_heads / s_.kv_heads);
   const float* q = q_.data() + token * params_.q_stride + static_cast<int64_t>(head) * s_.dim;
@@ -133,9 +132,8 @@ void AttentionCase::Reference(int64_t token, int head, double* out) const {
 
 double AttentionCase::Error() const {
   std::vector<double> want(static_cast<size_t>(params_.num_tokens) * s_.q_heads * s_.dim);
-  Parallel(int64_t{params_.num_tokens} * s_.q_heads, [&](int64_t i) {
-    Reference(i / s_.q_heads, static_cast<int>(i % s_.q_heads), want.data() + i * s_.dim);
-  });
+  Parallel(int64_t{params_.num_tokens} * s_.q_heads,
+           [&](int64_t i) { Reference(i / s_.q_heads, static_cast<int>(i % s_.q_heads), want.data() + i * s_.dim); });
   return RelativeError(DownloadAs(out_.get(), want.size(), s_.dtype), want);
 }
 

@@ -59,7 +59,7 @@ void CheckAttention(Checks& c) {
     }
     CheckShape(c, {16, 1, 128, 16, t});  // two head tiles
     CheckShape(c, {20, 2, 128, 32, t});
-    CheckShape(c, {24, 1, 64, 16, t});   // wider than the decode kernel: the prefill kernel takes it
+    CheckShape(c, {24, 1, 64, 16, t});  // wider than the decode kernel: the prefill kernel takes it
   }
   if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16}, Decodes(64, 2000, 9));
 }

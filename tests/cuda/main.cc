@@ -1,5 +1,5 @@
-// cuda_check [small] [rows|rope|plan|attention|sample]...: every CUDA op of the table against float64 or the CPU arm, on
-// random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went unchecked.
+// cuda_check [small] [rows|rope|plan|attention|sample]...: every CUDA op of the table against float64 or the CPU arm,
+// on random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went unchecked.
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -13,10 +13,10 @@ int main(int argc, char** argv) {
   std::set<std::string> wanted(argv + 1, argv + argc);
   const bool small = wanted.erase("small") > 0;
   const std::pair<const char*, void (*)(cc::Checks&)> groups[] = {{"rows", cc::CheckRows},
-                                                                 {"rope", cc::CheckRope},
-                                                                 {"plan", cc::CheckPlan},
-                                                                 {"attention", cc::CheckAttention},
-                                                                 {"sample", cc::CheckSample}};
+                                                                  {"rope", cc::CheckRope},
+                                                                  {"plan", cc::CheckPlan},
+                                                                  {"attention", cc::CheckAttention},
+                                                                  {"sample", cc::CheckSample}};
   cc::Checks checks(small);
   int broken = 0;
   for (const auto& [name, run] : groups) {
@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
       ++broken;
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("%s: %d checks, %d failed, %.1f s\n", name, checks.checks() - before, checks.failures() - failed, seconds);
+    std::printf("%s: %d checks, %d failed, %.1f s\n", name, checks.checks() - before, checks.failures() - failed,
+                seconds);
     std::fflush(stdout);
   }
   if (wanted.empty()) {

@@ -23,7 +23,7 @@ struct Batch {
 };
 
 struct Pair {
-  std::vector<int> done;           // times, per unit
+  std::vector<int> done;  // times, per unit
   std::vector<int> workers, parts, owners;
 };
 
@@ -117,8 +117,8 @@ void CheckPlan(Checks& c) {
     p.num_kv_heads = kv_heads;
     p.head_dim = 128;
     p.decode_workers = fixed ? max_workers : 0;
-    const auto bound = cuda::PlanBound(
-        {p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, max_workers);
+    const auto bound =
+        cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, max_workers);
     std::vector<int32_t> record(bound.record_ints, -1);
     p.record = record.data();
     p.record_capacity = bound.record_ints;

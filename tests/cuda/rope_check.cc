@@ -156,10 +156,14 @@ void CheckSeparate(Checks& c, const Data& d) {
     }
   }
   char* base = plain.as<char>();
-  c.Get<ops::KvWriteFn>(OpId::kKvWrite, d.t)(
-      {{kc.get(), vc.get(), d.blocks, s.kv_heads, s.block_size, s.dim}, base + s.q_heads * s.dim * size,
-       base + (s.q_heads + s.kv_heads) * s.dim * size, slots.as<int64_t>(), s.stride(), s.stride(), s.tokens},
-      {});
+  c.Get<ops::KvWriteFn>(OpId::kKvWrite, d.t)({{kc.get(), vc.get(), d.blocks, s.kv_heads, s.block_size, s.dim},
+                                              base + s.q_heads * s.dim * size,
+                                              base + (s.q_heads + s.kv_heads) * s.dim * size,
+                                              slots.as<int64_t>(),
+                                              s.stride(),
+                                              s.stride(),
+                                              s.tokens},
+                                             {});
   c.Expect(s.Label("kv_write k", d.t), RelativeError(DownloadAs(kc.get(), want_k.size(), d.t), want_k), 0.0);
   c.Expect(s.Label("kv_write v", d.t), RelativeError(DownloadAs(vc.get(), want_v.size(), d.t), want_v), 0.0);
 }

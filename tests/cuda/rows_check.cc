@@ -41,8 +41,8 @@ void CheckCopies(Checks& c, DType t, int rows, int hidden) {
   ids[0] = -1;  // outside: zeros, and no read past the table
   const Buffer with_bad = Upload(ids);
   out.Poison();
-  c.Get<ops::EmbeddingFn>(OpId::kEmbedding, t)(
-      {out.get(), d_table.get(), with_bad.as<int32_t>(), rows, hidden, vocab}, {});
+  c.Get<ops::EmbeddingFn>(OpId::kEmbedding, t)({out.get(), d_table.get(), with_bad.as<int32_t>(), rows, hidden, vocab},
+                                               {});
   c.Expect(Label("embedding", t, rows, hidden), RelativeError(DownloadAs(out.get(), n, t), want()), 0.0);
 }
 

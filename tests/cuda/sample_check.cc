@@ -32,8 +32,8 @@ std::vector<int32_t> RunCpu(const Batch& b) {
   const auto fn = table.Resolve<ops::SampleFn>({OpId::kSample, ops::Device::kCpu, DType::kF32}).value();
   std::vector<int32_t> tokens(b.rows.size());
   Parallel(static_cast<int64_t>(b.rows.size()), [&](int64_t r) {
-    ops::SampleParams p{b.logits.data() + r * b.vocab, &tokens[r], &b.rows[r], b.ban_ids.data(), &b.ban_start[r],
-                        b.vocab, 1, b.vocab};
+    ops::SampleParams p{
+        b.logits.data() + r * b.vocab, &tokens[r], &b.rows[r], b.ban_ids.data(), &b.ban_start[r], b.vocab, 1, b.vocab};
     fn(p, {});
   });
   return tokens;
@@ -67,11 +67,11 @@ std::vector<float> Logits(int vocab, std::mt19937_64& rng, int kind) {
   std::normal_distribution<float> normal;
   for (float& v : x) v = normal(rng);
   for (float& v : x) {
-    if (kind == 1) v *= 4.0f;                                 // peaked
-    if (kind == 2) v *= 0.01f;                                // nearly flat
-    if (kind == 3) v = 1.25f;                                 // flat: ties decide
-    if (kind == 4) v = std::round(v * 2.0f);                  // many ties
-    if (kind == 5 && rng() % 50 != 0) v = -kInf;              // few tokens left
+    if (kind == 1) v *= 4.0f;                                         // peaked
+    if (kind == 2) v *= 0.01f;                                        // nearly flat
+    if (kind == 3) v = 1.25f;                                         // flat: ties decide
+    if (kind == 4) v = std::round(v * 2.0f);                          // many ties
+    if (kind == 5 && rng() % 50 != 0) v = -kInf;                      // few tokens left
     if (kind == 6) v = v * 3.0f - (rng() % 100 == 0 ? 1e30f : 0.0f);  // far outliers
   }
   return x;

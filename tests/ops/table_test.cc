@@ -10,9 +10,9 @@
 namespace fastllm::ops {
 namespace {
 
-constexpr OpId kAllOps[] = {OpId::kEmbedding,      OpId::kGatherRows,   OpId::kRmsNorm, OpId::kRope,
-                            OpId::kKvWrite,        OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
-                            OpId::kRopeKvWrite,    OpId::kAttentionPlan, OpId::kAttentionBound};
+constexpr OpId kAllOps[] = {OpId::kEmbedding,   OpId::kGatherRows,     OpId::kRmsNorm,       OpId::kRope,
+                            OpId::kKvWrite,     OpId::kPagedAttention, OpId::kSiluMul,       OpId::kSample,
+                            OpId::kRopeKvWrite, OpId::kAttentionPlan,  OpId::kAttentionBound};
 
 // Attention on the CPU needs no plan.
 bool IsCpuOp(OpId op) { return op != OpId::kAttentionPlan && op != OpId::kAttentionBound; }

@@ -28,7 +28,7 @@ struct PagedAttentionParams {
   const int32_t* plan = nullptr;  // device copy of the record, AttentionPlanSize::record_ints long
   int32_t decode_workers = 0;     // launch sizes of the plan, from AttentionPlanSize
   int32_t prefill_tiles = 0;
-  void* workspace = nullptr;      // device memory, zeroed once when allocated; used by one stream at a time
+  void* workspace = nullptr;  // device memory, zeroed once when allocated; used by one stream at a time
   int64_t workspace_bytes = 0;
 };
 using PagedAttentionFn = void (*)(const PagedAttentionParams&, const OpContext&);

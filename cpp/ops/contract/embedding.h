@@ -6,9 +6,9 @@ namespace fastllm::ops {
 
 // out[t, :] = table[ids[t], :]
 struct EmbeddingParams {
-  void* out = nullptr;            // [num_tokens, hidden]
-  const void* table = nullptr;    // [vocab, hidden]
-  const int32_t* ids = nullptr;   // [num_tokens], each in [0, vocab)
+  void* out = nullptr;           // [num_tokens, hidden]
+  const void* table = nullptr;   // [vocab, hidden]
+  const int32_t* ids = nullptr;  // [num_tokens], each in [0, vocab)
   int32_t num_tokens = 0;
   int32_t hidden = 0;
   int32_t vocab = 0;
@@ -17,9 +17,9 @@ using EmbeddingFn = void (*)(const EmbeddingParams&, const OpContext&);
 
 // out[i, :] = in[rows[i], :]; picks the hidden states whose logits are wanted.
 struct GatherRowsParams {
-  void* out = nullptr;             // [num_rows, hidden]
-  const void* in = nullptr;        // [*, hidden]
-  const int32_t* rows = nullptr;   // [num_rows]
+  void* out = nullptr;            // [num_rows, hidden]
+  const void* in = nullptr;       // [*, hidden]
+  const int32_t* rows = nullptr;  // [num_rows]
   int32_t num_rows = 0;
   int32_t hidden = 0;
 };

@@ -29,16 +29,28 @@ void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpConte
 void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
 
 template <const Kernels& K>
-void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) { RunRmsNorm(K, p, ctx); }
+void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) {
+  RunRmsNorm(K, p, ctx);
+}
 template <const Kernels& K>
-void RopeOp(const RopeParams& p, const OpContext& ctx) { RunRope(K, p, ctx); }
+void RopeOp(const RopeParams& p, const OpContext& ctx) {
+  RunRope(K, p, ctx);
+}
 template <const Kernels& K>
-void RopeKvWriteOp(const RopeKvWriteParams& p, const OpContext& ctx) { RunRopeKvWrite(K, p, ctx); }
+void RopeKvWriteOp(const RopeKvWriteParams& p, const OpContext& ctx) {
+  RunRopeKvWrite(K, p, ctx);
+}
 template <const Kernels& K>
-void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) { RunSiluMul(K, p, ctx); }
+void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) {
+  RunSiluMul(K, p, ctx);
+}
 template <const Kernels& K>
-void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) { RunAttention(K, p, ctx); }
+void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) {
+  RunAttention(K, p, ctx);
+}
 template <const Kernels& K>
-void SampleOp(const SampleParams& p, const OpContext& ctx) { RunSample(K, p, ctx); }
+void SampleOp(const SampleParams& p, const OpContext& ctx) {
+  RunSample(K, p, ctx);
+}
 
 }  // namespace fastllm::ops::cpu

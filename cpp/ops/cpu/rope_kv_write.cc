@@ -46,9 +46,9 @@ void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContex
   const KvCacheView& c = p.cache;
   const int64_t slots = static_cast<int64_t>(c.num_blocks) * c.block_size;
   for (int32_t t = 0; t < p.num_tokens; ++t) {
-    FASTLLM_CHECK(p.slot_mapping[t] < slots, "rope_kv_write: slot " + std::to_string(p.slot_mapping[t]) +
-                                                 " of token " + std::to_string(t) + " is past the cache of " +
-                                                 std::to_string(slots) + " slots");
+    FASTLLM_CHECK(p.slot_mapping[t] < slots, "rope_kv_write: slot " + std::to_string(p.slot_mapping[t]) + " of token " +
+                                                 std::to_string(t) + " is past the cache of " + std::to_string(slots) +
+                                                 " slots");
   }
   const int64_t row = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   const int64_t work = int64_t{p.num_tokens} * (p.num_q_heads + 2 * c.num_kv_heads) * c.head_dim / 3;

@@ -88,8 +88,8 @@ Result<const OpEntry*> OpTable::Find(const OpQuery& q) const {
     if (e.op != q.op) continue;
     any = true;
     message += std::string("; ") + e.name + " supports device " + DeviceName(e.device) + ", dtype " +
-               DTypeName(e.dtype) + ", head_dim " + HeadDimName(e.head_dim) + ", features " +
-               FeatureNames(e.features) + " (missing: " + Missing(e, q) + ")";
+               DTypeName(e.dtype) + ", head_dim " + HeadDimName(e.head_dim) + ", features " + FeatureNames(e.features) +
+               " (missing: " + Missing(e, q) + ")";
   }
   if (!any) message += "; this build has no candidates for the op";
   return Status::Unimplemented(std::move(message));

@@ -21,7 +21,7 @@ enum class OpId : uint8_t {
   kSiluMul,
   kSample,
   kRopeKvWrite,
-  kAttentionPlan,   // of backends that need one: contract/attention_plan.h
+  kAttentionPlan,  // of backends that need one: contract/attention_plan.h
   kAttentionBound,
 };
 const char* OpName(OpId op);
