@@ -3,8 +3,8 @@
     python cuda/instances/manifest.py check              the .cu files instantiate exactly these
     python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh)
 
-An instance that no model here needs is not compiled. Adding a model with another head_dim means a line here, the explicit
-instantiations in cuda/launch/attention_*_<dtype>.cu and an entry in cuda/launch/attention.cu.
+An instance that no model here needs is not compiled. Adding a model with another head_dim means a line here, the
+explicit instantiations in cuda/launch/attention_*_<dtype>.cu and an entry in cuda/launch/attention.cu.
 """
 
 from __future__ import annotations
