@@ -109,7 +109,7 @@ def groups() -> dict[str, Group]:
             ]
         ),
         "cpu": Group([Function(smollm2.NAMES, smollm2.measure, smollm2.missing)]),
-        "gpu": Group(absent="this version has no GPU backend, so there is nothing to measure"),
+        "gpu": Group([Program("tests/cuda/cuda_bench", "cuda.")]),  # of a build with FASTLLM_CUDA=ON
         "server": Group(absent="this version has no HTTP server, so there is nothing to measure"),
     }
 

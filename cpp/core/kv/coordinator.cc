@@ -10,6 +10,7 @@ namespace fastllm {
 
 std::vector<int32_t> GroupBlockUnits(const KvConfig& config) {
   std::vector<int32_t> units;
+  units.reserve(config.groups.size());
   for (const KvGroupSpec& spec : config.groups) {
     units.push_back(spec.block_size > 0 ? spec.block_size / config.block_size : 1);
   }

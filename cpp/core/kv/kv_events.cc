@@ -62,7 +62,7 @@ size_t KvEventRing::Drain(size_t most, std::vector<KvEvent>* out) {
         KvEvent{entry.sequence, entry.kind, entry.has_parent, entry.group, entry.hash, entry.parent_hash, {}});
     if (entry.kind != KvEventKind::kStored) continue;
     const auto tokens = tokens_.begin() + static_cast<ptrdiff_t>(i % capacity_ * most_tokens_);
-    event.tokens.assign(tokens, tokens + block_size_ * group_blocks_[entry.group]);
+    event.tokens.assign(tokens, tokens + static_cast<ptrdiff_t>(block_size_) * group_blocks_[entry.group]);
   }
   read_.store(end, std::memory_order_release);
   return end - begin;

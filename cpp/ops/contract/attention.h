@@ -9,6 +9,9 @@ namespace fastllm::ops {
 //   p = seq_len[s] - (query_start[s+1] - query_start[s]) + r
 // and sees positions 0..p, whose K and V are already in the cache (its own included). Query head h reads KV head
 // h / (num_q_heads / num_kv_heads) (GQA). out = softmax(scale * q k^T) v, softmax in float32.
+//
+// Backends that spread the work by a plan (CUDA) read the members from `plan` on; see attention_plan.h. The others
+// ignore them. Rows of a sequence that the plan leaves out are not written.
 struct PagedAttentionParams {
   KvCacheView cache;
   void* out = nullptr;                   // [num_tokens, num_q_heads, head_dim] contiguous
@@ -22,6 +25,11 @@ struct PagedAttentionParams {
   int32_t max_blocks = 0;
   int32_t num_q_heads = 0;
   float scale = 1.0f;
+  const int32_t* plan = nullptr;  // device copy of the record, AttentionPlanSize::record_ints long
+  int32_t decode_workers = 0;     // launch sizes of the plan, from AttentionPlanSize
+  int32_t prefill_tiles = 0;
+  void* workspace = nullptr;  // device memory, zeroed once when allocated; used by one stream at a time
+  int64_t workspace_bytes = 0;
 };
 using PagedAttentionFn = void (*)(const PagedAttentionParams&, const OpContext&);
 

@@ -10,6 +10,7 @@
 #include "ops/contract/logprobs.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
+#include "ops/contract/rope_kv_write.h"
 #include "ops/contract/sampling.h"
 #include "ops/contract/silu_mul.h"
 #include "ops/cpu/kernels.h"
@@ -24,6 +25,8 @@ void KvWrite(const KvWriteParams& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
+// Throws InternalError as KvWrite does.
+void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
 void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx);
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
@@ -42,6 +45,10 @@ void LinearOp(const LinearParams& p, const OpContext& ctx) {
 template <const Kernels& K>
 void RopeOp(const RopeParams& p, const OpContext& ctx) {
   RunRope(K, p, ctx);
+}
+template <const Kernels& K>
+void RopeKvWriteOp(const RopeKvWriteParams& p, const OpContext& ctx) {
+  RunRopeKvWrite(K, p, ctx);
 }
 template <const Kernels& K>
 void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) {

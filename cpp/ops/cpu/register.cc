@@ -9,7 +9,7 @@ namespace {
 template <typename Fn>
 void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
   uint32_t features = kFeatureNone;
-  if (op == OpId::kRope) features = kFeatureInterleavedRope;
+  if (op == OpId::kRope || op == OpId::kRopeKvWrite) features = kFeatureInterleavedRope;
   if (op == OpId::kPagedAttention) features = kFeatureGqa;
   table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
                   reinterpret_cast<AnyFn>(fn)});
@@ -17,7 +17,7 @@ void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[8]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[9]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
@@ -26,6 +26,7 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[8]) {
   Add(table, OpId::kProcessLogits, isa, names[5], &cpu::ProcessLogitsOp<K>);
   Add(table, OpId::kLogprobs, isa, names[6], &cpu::LogprobsOp<K>);
   Add(table, OpId::kLinear, isa, names[7], &cpu::LinearOp<K>);
+  Add(table, OpId::kRopeKvWrite, isa, names[8], &cpu::RopeKvWriteOp<K>);
 }
 
 }  // namespace
@@ -55,22 +56,23 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
-  AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
-                             {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
-                              "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32"});
+  AddArm<cpu::kPlainKernels>(
+      table, CpuIsa::kPlain,
+      {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32", "cpu.sample.f32",
+       "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32", "cpu.rope_kv_write.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
-    AddArm<cpu::kAvx2Kernels>(
-        table, CpuIsa::kAvx2,
-        {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
-         "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2"});
+    AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
+                              {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
+                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2",
+                               "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2", "cpu.rope_kv_write.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx512) {
-    AddArm<cpu::kAvx512Kernels>(
-        table, CpuIsa::kAvx512,
-        {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",
-         "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512"});
+    AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
+                                {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
+                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512",
+                                 "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512", "cpu.rope_kv_write.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

@@ -7,6 +7,9 @@ const OpTable& BuiltinOps() {
   static const OpTable table = [] {
     OpTable t;
     RegisterCpuOps(t);
+#ifdef FASTLLM_CUDA
+    RegisterCudaOps(t);
+#endif
     return t;
   }();
   return table;

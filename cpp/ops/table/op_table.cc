@@ -69,6 +69,9 @@ const char* OpName(OpId op) {
     case OpId::kProcessLogits: return "process_logits";
     case OpId::kLogprobs: return "logprobs";
     case OpId::kLinear: return "linear";
+    case OpId::kRopeKvWrite: return "rope_kv_write";
+    case OpId::kAttentionPlan: return "attention_plan";
+    case OpId::kAttentionBound: return "attention_bound";
   }
   return "unknown";
 }

@@ -23,6 +23,9 @@ enum class OpId : uint8_t {
   kProcessLogits,
   kLogprobs,
   kLinear,
+  kRopeKvWrite,
+  kAttentionPlan,  // of backends that need one: contract/attention_plan.h
+  kAttentionBound,
 };
 const char* OpName(OpId op);
 
@@ -80,6 +83,10 @@ class OpTable {
 
 // Registers the CPU arm.
 void RegisterCpuOps(OpTable& table);
+
+// Registers the CUDA arm (cuda/launch). Only in builds with FASTLLM_CUDA; the pointers its functions take are device
+// pointers, those of kAttentionPlan and kAttentionBound excepted.
+void RegisterCudaOps(OpTable& table);
 
 // The table of everything this build was compiled with. Built once, thread-safe.
 const OpTable& BuiltinOps();

@@ -1,0 +1,63 @@
+// Paged attention of one query row per sequence: memory-bound, so everything serves the stream of K and V.
+//
+// Each warp streams its own tiles of 16 positions through a private ring of shared-memory stages (cp.async), with no
+// barrier among warps until a (sequence, KV head) pair ends. The products run on tensor cores transposed,
+//   S^T [16 positions, 8 heads] = K Q^T,   O^T [head_dim, 8 heads] += V^T P^T,
+// so that the query heads of one KV head fill the narrow side (n = 8) of m16n8k16 and K and V are the wide operand,
+// straight from their rows in memory. Softmax is online, in base 2. Work is cut by the plan (plan.h); the worker that
+// finishes a cut pair last adds the parts up, in their order, so that the result does not depend on who was last.
+#pragma once
+
+#include "cuda/attention/decode_merge.cuh"
+
+namespace fastllm::cuda {
+
+template <typename T, int kHeadDim, int kHeadTiles, int kStages>
+__global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)) DecodeKernel(const DecodeArgs<T> a) {
+  using Shape = DecodeShape<kHeadDim, kStages>;
+  extern __shared__ __align__(128) char shared[];
+  const int warp = threadIdx.x >> 5;
+  const DecodeWorker w = a.workers[blockIdx.x];
+  if (w.units == 0) return;
+  const uint32_t ring = SharedAddress(shared) + warp * Shape::kWarpBytes;
+  auto* shared_out = reinterpret_cast<float*>(shared + kDecodeWarps * Shape::kWarpBytes);
+
+  TileCursor<T> load(a, w, warp);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) IssueTile<T, kHeadDim>(load, ring + i * Shape::kStageBytes);
+
+  DecodeState<kHeadDim, kHeadTiles> s;
+  int32_t decode = w.decode, head = w.kv_head, first_unit = w.first_unit, left = w.units;
+  uint32_t stage = 0;
+  DecodeSequence seq = w.first;
+  while (left > 0) {
+    const int32_t units = min(seq.units - first_unit, left);
+    const int32_t tile_end = min((first_unit + units) * kDecodeWarps, (seq.length + kTileTokens - 1) / kTileTokens);
+    StartPair<T>(s, a, seq.token, head);
+    for (int32_t tile = first_unit * kDecodeWarps + warp; tile < tile_end; tile += kDecodeWarps) {
+      CopyAsyncWait<kStages - 2>();
+      __syncwarp();
+      const uint32_t next = stage == 0 ? kStages - 1 : stage - 1;
+      IssueTile<T, kHeadDim>(load, ring + next * Shape::kStageBytes);
+      DoTile<T>(s, ring + stage * Shape::kStageBytes, seq.length - tile * kTileTokens, a.scale_log2);
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+    }
+    PairPart part{-1, static_cast<int32_t>(blockIdx.x), 1};
+    if (first_unit > 0) {
+      part = {2 * static_cast<int32_t>(blockIdx.x), w.owner, w.owner_parts};
+    } else if (units < seq.units) {
+      part = {2 * static_cast<int32_t>(blockIdx.x) + 1, static_cast<int32_t>(blockIdx.x), w.tail_parts};
+    }
+    T* out = a.out + seq.token * a.out_stride + static_cast<int64_t>(head) * a.group * kHeadDim;
+    FinishPair<T, kHeadDim, kHeadTiles, kStages>(s, a, part, out, shared_out);
+    left -= units;
+    first_unit = 0;
+    if (++head == a.kv_heads) {
+      head = 0;
+      ++decode;
+      if (left > 0) seq = a.decodes[decode];
+    }
+  }
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,119 @@
+// How the decode kernel (decode.cuh) streams K and V: its arguments, the ring of stages, the walk over tiles.
+#pragma once
+
+#include "cuda/attention/plan.h"
+#include "cuda/common/mma.cuh"
+
+namespace fastllm::cuda {
+
+template <typename T>
+struct DecodeArgs {
+  const T* q;
+  T* out;
+  const T* k;
+  const T* v;
+  const int32_t* block_table;
+  const DecodeWorker* workers;
+  const DecodeSequence* decodes;
+  uint32_t* counters;  // [workers], all zero between launches
+  float2* part_sums;   // [2 workers, group]: max (base 2), sum
+  float* part_out;     // [2 workers, group, head_dim], not yet divided by the sum
+  int64_t q_stride;
+  int64_t out_stride;
+  int32_t max_blocks;
+  int32_t kv_heads;
+  int32_t group;
+  int32_t block_shift;  // log2(block_size)
+  float scale_log2;     // scale * log2(e)
+};
+
+// Where 16-byte chunk c of row r lies in a tile, so that eight rows of one ldmatrix fall into different banks.
+template <int kHeadDim>
+__device__ __forceinline__ uint32_t TileOffset(int r, int c) {
+  const int swizzle = kHeadDim % 64 == 0 ? r & 7 : (r >> 1) & 3;
+  return r * (kHeadDim * 2) + ((c ^ swizzle) << 4);
+}
+
+template <int kHeadDim, int kStages>
+struct DecodeShape {
+  static constexpr int kTileBytes = kTileTokens * kHeadDim * 2;  // of K or of V
+  static constexpr int kStageBytes = 2 * kTileBytes;
+  static constexpr int kWarpBytes = kStages * kStageBytes;
+  static constexpr int kRow = kHeadDim + 4;  // floats; the pad spreads the banks
+  static constexpr int SharedBytes(int heads) { return kDecodeWarps * (kWarpBytes + heads * kRow * 4 + heads * 8); }
+};
+
+// Walks the tiles of one warp over the pairs of its worker. `page` is read one tile ahead of its use.
+template <typename T>
+struct TileCursor {
+  const DecodeArgs<T>& a;
+  int32_t warp, decode, head, left;
+  int32_t tile = 0, tile_end = 0, length = 0, page = 0;
+  const int32_t* table = nullptr;
+  bool valid = true;
+
+  __device__ TileCursor(const DecodeArgs<T>& args, const DecodeWorker& w, int32_t warp_index)
+      : a(args), warp(warp_index), decode(w.decode), head(w.kv_head), left(w.units) {
+    Enter(w.first, w.first_unit);
+    Settle();
+  }
+
+  __device__ void Enter(const DecodeSequence& s, int32_t first_unit) {
+    const int32_t take = min(s.units - first_unit, left);
+    left -= take;
+    length = s.length;
+    table = a.block_table + static_cast<int64_t>(s.seq) * a.max_blocks;
+    tile = first_unit * kDecodeWarps + warp;
+    tile_end = min((first_unit + take) * kDecodeWarps, (s.length + kTileTokens - 1) / kTileTokens);
+  }
+
+  // Moves on to the next pair that has a tile for this warp, and starts the read of its page.
+  __device__ void Settle() {
+    while (tile >= tile_end) {
+      if (left == 0) {
+        valid = false;
+        return;
+      }
+      if (++head == a.kv_heads) {
+        head = 0;
+        ++decode;
+      }
+      Enter(a.decodes[decode], 0);
+    }
+    page = __ldg(table + ((tile * kTileTokens) >> a.block_shift));
+  }
+
+  __device__ void Advance() {
+    tile += kDecodeWarps;
+    Settle();
+  }
+};
+
+// Starts the copy of the cursor's tile into a stage; always closes one copy group.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void IssueTile(TileCursor<T>& c, uint32_t stage) {
+  if (c.valid) {
+    constexpr int kChunks = kHeadDim / 8;  // of 16 bytes in a row
+    const DecodeArgs<T>& a = c.a;
+    const int lane = threadIdx.x & 31;
+    const uint64_t policy = EvictFirstPolicy();
+    const int32_t first = c.tile * kTileTokens;
+    const int32_t row0 = first & ((1 << a.block_shift) - 1);
+    const int64_t base = ((((static_cast<int64_t>(c.page) * a.kv_heads + c.head) << a.block_shift) + row0)) * kHeadDim;
+    const T* k = a.k + base;
+    const T* v = a.v + base;
+    const int32_t rows = c.length - first;  // beyond it zeros: what the cache holds there may not be finite
+#pragma unroll
+    for (int i = 0; i < kTileTokens * kChunks / 32; ++i) {
+      const int chunk = i * 32 + lane;
+      const int r = chunk / kChunks;
+      const uint32_t to = stage + TileOffset<kHeadDim>(r, chunk % kChunks);
+      CopyAsync16Once(to, k + chunk * 8, r < rows, policy);
+      CopyAsync16Once(to + kTileTokens * kHeadDim * 2, v + chunk * 8, r < rows, policy);
+    }
+    c.Advance();
+  }
+  CopyAsyncCommit();
+}
+
+}  // namespace fastllm::cuda

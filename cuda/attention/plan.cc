@@ -1,0 +1,189 @@
+#include "cuda/attention/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/base/check.h"
+
+namespace fastllm::cuda {
+namespace {
+
+constexpr int64_t kWorkerInts = sizeof(DecodeWorker) / 4;
+constexpr int64_t kTileInts = sizeof(PrefillTile) / 4;
+constexpr int64_t kSequenceInts = sizeof(DecodeSequence) / 4;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool IsDecode(const ops::AttentionPlanParams& p, int32_t query_len) {
+  return query_len == 1 && p.dtype != ops::DType::kF32 && p.num_q_heads / p.num_kv_heads <= MaxDecodeGroup(p.head_dim);
+}
+
+struct Work {
+  std::vector<DecodeSequence> decodes;
+  std::vector<PrefillTile> tiles;
+  int64_t units = 0;  // of all decodes and KV heads
+};
+
+Work Collect(const ops::AttentionPlanParams& p) {
+  Work w;
+  const int32_t group = p.num_q_heads / p.num_kv_heads;
+  for (int32_t s = 0; s < p.num_seqs; ++s) {
+    const int32_t query_len = p.query_start[s + 1] - p.query_start[s];
+    if (query_len <= 0 || p.seq_len[s] <= 0) continue;
+    FASTLLM_CHECK(p.seq_len[s] >= query_len, "attention_plan: sequence " + std::to_string(s) + " has " +
+                                                 std::to_string(query_len) + " query rows and length " +
+                                                 std::to_string(p.seq_len[s]));
+    if (IsDecode(p, query_len)) {
+      const auto units = static_cast<int32_t>(CeilDiv(p.seq_len[s], kUnitTokens));
+      w.decodes.push_back({s, p.query_start[s], p.seq_len[s], units});
+      w.units += int64_t{units} * p.num_kv_heads;
+      continue;
+    }
+    const int64_t rows = int64_t{query_len} * group;
+    for (int64_t r = 0; r < rows; r += kPrefillRows) {
+      w.tiles.push_back({s, static_cast<int32_t>(r), query_len, p.seq_len[s]});
+    }
+  }
+  // The longest first, so that the last ones to run are short.
+  std::stable_sort(w.tiles.begin(), w.tiles.end(), [group](const PrefillTile& a, const PrefillTile& b) {
+    const auto seen = [group](const PrefillTile& t) { return t.length - t.query_len + t.first_row / group; };
+    return seen(a) > seen(b);
+  });
+  return w;
+}
+
+// A piece of the line of units: [begin, end).
+struct Piece {
+  int64_t begin;
+  int64_t end;
+};
+
+// Extra units that a worker may take to spare everyone the merging of cut pairs: about what the merge costs.
+constexpr double kMergeUnits = 1.25;
+
+// Whole pairs, as many to a worker as nearly fill its share; empty where that takes more than `limit` workers.
+std::vector<Piece> WholePairs(const Work& w, int32_t kv_heads, int32_t limit) {
+  const auto most = static_cast<int64_t>(static_cast<double>(w.units) / limit + kMergeUnits);
+  std::vector<Piece> out;
+  int64_t at = 0;
+  for (const DecodeSequence& d : w.decodes) {
+    if (d.units > most) return {};
+    for (int32_t h = 0; h < kv_heads; ++h) {
+      if (out.empty() || at + d.units - out.back().begin > most) out.push_back({at, at});
+      at += d.units;
+      out.back().end = at;
+    }
+    if (out.size() > static_cast<size_t>(limit)) return {};
+  }
+  return out;
+}
+
+// Equal pieces. Few pairs are not shared by more workers than it takes to fill the machine, as each costs a part to
+// merge.
+std::vector<Piece> EqualPieces(const Work& w, int32_t kv_heads, int32_t limit, int32_t multiprocessors) {
+  constexpr int64_t kParts = 16;
+  const int64_t pairs = static_cast<int64_t>(w.decodes.size()) * kv_heads;
+  const int64_t enough = std::max<int64_t>(pairs * kParts, multiprocessors);
+  const int64_t n = std::min({int64_t{limit}, enough, w.units});
+  std::vector<Piece> out;
+  for (int64_t i = 0; i < n; ++i) out.push_back({i * w.units / n, (i + 1) * w.units / n});
+  return out;
+}
+
+// The workers of the pieces, in their order.
+std::vector<DecodeWorker> Assign(const Work& w, const std::vector<Piece>& pieces, int32_t kv_heads) {
+  std::vector<DecodeWorker> out(pieces.size(), DecodeWorker{});
+  size_t d = 0;
+  int64_t pair_start = 0;  // first unit, on the line, of the pair (d, head)
+  int32_t head = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    while (pieces[i].begin >= pair_start + w.decodes[d].units) {
+      pair_start += w.decodes[d].units;
+      if (++head == kv_heads) {
+        head = 0;
+        ++d;
+      }
+    }
+    DecodeWorker& o = out[i];
+    o.first = w.decodes[d];
+    o.decode = static_cast<int32_t>(d);
+    o.kv_head = head;
+    o.first_unit = static_cast<int32_t>(pieces[i].begin - pair_start);
+    o.units = static_cast<int32_t>(pieces[i].end - pieces[i].begin);
+    o.owner = static_cast<int32_t>(i);
+    while (o.first_unit > 0 && pieces[o.owner].begin > pair_start) --o.owner;
+  }
+  // Parts of each pair: consecutive workers from the owner on.
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].first_unit == 0) continue;
+    DecodeWorker& owner = out[out[i].owner];
+    owner.tail_parts = std::max(owner.tail_parts, static_cast<int32_t>(i) - out[i].owner + 1);
+  }
+  for (DecodeWorker& o : out) {
+    if (o.first_unit > 0) o.owner_parts = out[o.owner].tail_parts;
+  }
+  return out;
+}
+
+template <typename T>
+int32_t* Append(int32_t* to, const std::vector<T>& v) {
+  if (!v.empty()) std::memcpy(to, v.data(), v.size() * sizeof(T));
+  return to + v.size() * sizeof(T) / 4;
+}
+
+}  // namespace
+
+ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, int32_t max_workers) {
+  FASTLLM_CHECK(p.num_kv_heads > 0 && p.num_q_heads % p.num_kv_heads == 0,
+                "attention_plan: " + std::to_string(p.num_q_heads) + " query heads are no multiple of " +
+                    std::to_string(p.num_kv_heads) + " KV heads");
+  Work w = Collect(p);
+  const int32_t limit = p.decode_workers > 0 ? p.decode_workers : max_workers;
+  std::vector<Piece> pieces = WholePairs(w, p.num_kv_heads, limit);
+  if (pieces.empty()) {
+    pieces = EqualPieces(w, p.num_kv_heads, limit, max_workers / DecodeBlocksPerSm(p.head_dim));
+  }
+  std::vector<DecodeWorker> workers = Assign(w, pieces, p.num_kv_heads);
+  if (p.decode_workers > 0) workers.resize(static_cast<size_t>(p.decode_workers), DecodeWorker{});
+  ops::AttentionPlanSize size;
+  size.decode_workers = static_cast<int32_t>(workers.size());
+  size.prefill_tiles = static_cast<int32_t>(w.tiles.size());
+  if (p.prefill_tiles > 0) {
+    FASTLLM_CHECK(size.prefill_tiles <= p.prefill_tiles, "attention_plan: " + std::to_string(size.prefill_tiles) +
+                                                             " tiles, the graph was captured with " +
+                                                             std::to_string(p.prefill_tiles));
+    size.prefill_tiles = p.prefill_tiles;
+    w.tiles.resize(static_cast<size_t>(p.prefill_tiles), PrefillTile{});
+  }
+  size.record_ints = kPlanHeader + size.decode_workers * kWorkerInts + size.prefill_tiles * kTileInts +
+                     static_cast<int64_t>(w.decodes.size()) * kSequenceInts;
+  FASTLLM_CHECK(size.record_ints <= p.record_capacity, "attention_plan: the record needs " +
+                                                           std::to_string(size.record_ints) + " ints, there are " +
+                                                           std::to_string(p.record_capacity));
+  p.record[0] = size.decode_workers;
+  p.record[1] = size.prefill_tiles;
+  p.record[2] = static_cast<int32_t>(w.decodes.size());
+  p.record[3] = 0;
+  Append(Append(Append(p.record + kPlanHeader, workers), w.tiles), w.decodes);
+  return size;
+}
+
+ops::AttentionBound PlanBound(const ops::AttentionBoundParams& p, int32_t max_workers) {
+  const int64_t group = p.num_q_heads / p.num_kv_heads;
+  const int64_t tiles = CeilDiv(p.num_tokens * group, kPrefillRows) + p.num_seqs;
+  ops::AttentionBound b;
+  b.decode_workers = max_workers;
+  b.record_ints = kPlanHeader + max_workers * kWorkerInts + tiles * kTileInts + p.num_seqs * kSequenceInts;
+  b.workspace_bytes = WorkspaceFor(max_workers, static_cast<int32_t>(group), p.head_dim).total();
+  return b;
+}
+
+DecodeWorkspace WorkspaceFor(int32_t workers, int32_t group, int32_t head_dim) {
+  const int64_t rows =
+      int64_t{2} * workers * std::min(group, MaxDecodeGroup(head_dim));  // each worker has at most two cut pairs
+  return {CeilDiv(int64_t{workers} * 4, 256) * 256, CeilDiv(rows * 8, 256) * 256, rows * head_dim * 4};
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,126 @@
+// Ragged causal attention over the paged cache for sequences of any query length: prefill chunks, and decodes that the
+// decode kernel does not take. One block does kPrefillRows rows of one sequence and KV head; a row is a (query token,
+// head of the group) pair, tokens slow, so that the heads of a group share the K and V they read (GQA packed into M).
+// Online softmax in base 2 over tiles of K and V (Dao, FlashAttention-2, 2023) on mma.sync.
+#pragma once
+
+#include "cuda/attention/prefill_tile.cuh"
+
+namespace fastllm::cuda {
+
+// Divides by the sums and writes the warp's rows, through its own part of the query tile so that stores are 16 bytes.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a, const PrefillPlace& place,
+                                          char* shared_q) {
+  using Shape = PrefillShape<kHeadDim>;
+  constexpr int kChunks = kHeadDim / 8;
+  const int lane = threadIdx.x & 31;
+  const int row0 = (threadIdx.x >> 5) * Shape::kRowTiles * 16;
+#pragma unroll
+  for (int t = 0; t < Shape::kRowTiles; ++t) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float l = s.l[t][j];
+      l += __shfl_xor_sync(0xffffffffu, l, 1);
+      l += __shfl_xor_sync(0xffffffffu, l, 2);
+      const float inverse = 1.0f / l;
+      const int r = row0 + t * 16 + lane / 4 + j * 8;
+#pragma unroll
+      for (int n = 0; n < kHeadDim / 8; ++n) {
+        *reinterpret_cast<uint32_t*>(shared_q + TileOffset<kHeadDim>(r, n) + lane % 4 * 4) =
+            PackTwo<T>(s.o[t][n][2 * j] * inverse, s.o[t][n][2 * j + 1] * inverse);
+      }
+    }
+  }
+  __syncwarp();
+  for (int i = lane; i < Shape::kRowTiles * 16 * kChunks; i += 32) {
+    const int r = row0 + i / kChunks;
+    const int c = i % kChunks;
+    const int32_t row = place.tile.first_row + r;
+    if (row >= place.rows) continue;
+    const int32_t token = row / a.group;
+    const int32_t head = place.kv_head * a.group + row - token * a.group;
+    *reinterpret_cast<uint4*>(a.out + (place.token0 + token) * a.out_stride + static_cast<int64_t>(head) * kHeadDim +
+                              c * 8) = *reinterpret_cast<const uint4*>(shared_q + TileOffset<kHeadDim>(r, c));
+  }
+}
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void PrefillStep(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a,
+                                            const PrefillPlace& place, uint32_t q, uint32_t kv, int32_t first) {
+  using Shape = PrefillShape<kHeadDim>;
+  const int lane = threadIdx.x & 31;
+  const int32_t warp_row = place.tile.first_row + (threadIdx.x >> 5) * Shape::kRowTiles * 16;
+  if (first > place.PositionOf(min(warp_row + Shape::kRowTiles * 16, place.rows) - 1, a.group)) return;
+  float x[Shape::kRowTiles][Shape::kCols / 8][4] = {};
+  Scores<T, kHeadDim>(x, q, kv);
+  if (first + Shape::kCols - 1 > place.PositionOf(warp_row, a.group)) {
+#pragma unroll
+    for (int t = 0; t < Shape::kRowTiles; ++t) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int32_t last = place.PositionOf(warp_row + t * 16 + lane / 4 + j * 8, a.group) - first - lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < Shape::kCols / 8; ++n) {
+          if (n * 8 > last) x[t][n][2 * j] = -INFINITY;
+          if (n * 8 + 1 > last) x[t][n][2 * j + 1] = -INFINITY;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < Shape::kRowTiles; ++t) OnlineSoftmax<kHeadDim>(s, t, x[t], a.scale_log2);
+  AddValues<T, kHeadDim>(s, x, kv + Shape::kTileBytes);
+}
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKernel(const PrefillArgs<T> a) {
+  using Shape = PrefillShape<kHeadDim>;
+  extern __shared__ __align__(128) char shared[];
+  PrefillPlace place;
+  place.tile = a.tiles[blockIdx.x / a.kv_heads];
+  if (place.tile.query_len == 0) return;
+  place.kv_head = blockIdx.x % a.kv_heads;
+  place.token0 = a.query_start[place.tile.seq];
+  place.rows = place.tile.query_len * a.group;
+  place.position = place.tile.length - place.tile.query_len;
+  const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;
+  const uint32_t q = SharedAddress(shared);
+  const uint32_t ring = q + Shape::kQBytes;
+
+  PrefillState<kHeadDim> s;
+#pragma unroll
+  for (int t = 0; t < Shape::kRowTiles; ++t) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      s.m[t][j] = -INFINITY;
+      s.l[t][j] = 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s.o[t][n][e] = 0.0f;
+    }
+  }
+
+  const int32_t last_row = min(place.tile.first_row + kPrefillRows, place.rows) - 1;
+  const int32_t end = place.PositionOf(last_row, a.group) + 1;
+  LoadQueries<T, kHeadDim>(a, place, q);
+  LoadKeys<T, kHeadDim>(a, place, table, 0, ring);
+  CopyAsyncCommit();
+  int32_t stage = 0;
+  for (int32_t first = 0; first < end; first += Shape::kCols) {
+    if (first + Shape::kCols < end) {
+      LoadKeys<T, kHeadDim>(a, place, table, first + Shape::kCols, ring + (stage ^ 1) * 2 * Shape::kTileBytes);
+    }
+    CopyAsyncCommit();
+    CopyAsyncWait<1>();
+    __syncthreads();
+    PrefillStep<T, kHeadDim>(s, a, place, q, ring + stage * 2 * Shape::kTileBytes, first);
+    __syncthreads();
+    stage ^= 1;
+  }
+  WriteRows<T, kHeadDim>(s, a, place, shared);
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,92 @@
+// What the prefill kernels (prefill.cuh, prefill_hopper.cuh) share: arguments, and what a block knows of its tile; and
+// the copies of the first.
+#pragma once
+
+#include "cuda/attention/decode_stream.cuh"
+#include "cuda/attention/plan.h"
+#include "cuda/common/mma.cuh"
+
+namespace fastllm::cuda {
+
+template <typename T>
+struct PrefillArgs {
+  const T* q;
+  T* out;
+  const T* k;
+  const T* v;
+  const int32_t* block_table;
+  const int32_t* query_start;
+  const PrefillTile* tiles;
+  int64_t q_stride;
+  int64_t out_stride;
+  int32_t max_blocks;
+  int32_t kv_heads;
+  int32_t group;
+  int32_t block_shift;
+  float scale_log2;
+};
+
+template <int kHeadDim>
+struct PrefillShape {
+  static constexpr int kWarps = kHeadDim > 128 ? 8 : 4;
+  static constexpr int kRowTiles = kPrefillRows / 16 / kWarps;  // of 16 rows, per warp
+  static constexpr int kCols = kHeadDim > 128 ? 32 : 64;        // positions of one tile of K and V
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kQBytes = kPrefillRows * kRowBytes;
+  static constexpr int kTileBytes = kCols * kRowBytes;
+  static constexpr int kSharedBytes = kQBytes + 2 * 2 * kTileBytes;
+};
+
+// What a block knows of its tile.
+struct PrefillPlace {
+  PrefillTile tile;
+  int32_t token0;  // first query token of the sequence in q and out
+  int32_t rows;    // of the sequence: query_len * group
+  int32_t kv_head;
+  int32_t position;  // of the sequence's first query token
+
+  __device__ __forceinline__ int32_t PositionOf(int32_t row, int32_t group) const {
+    return row < rows ? position + row / group : tile.length - 1;
+  }
+};
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void LoadQueries(const PrefillArgs<T>& a, const PrefillPlace& place, uint32_t shared) {
+  constexpr int kChunks = kHeadDim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kPrefillRows * kChunks; i += blockDim.x) {
+    const int r = i / kChunks;
+    const int c = i % kChunks;
+    const int32_t row = place.tile.first_row + r;
+    const bool valid = row < place.rows;
+    const int32_t token = valid ? row / a.group : 0;
+    const int32_t head = place.kv_head * a.group + (valid ? row - token * a.group : 0);
+    const T* q = a.q + (place.token0 + token) * a.q_stride + static_cast<int64_t>(head) * kHeadDim + c * 8;
+    CopyAsync16(shared + TileOffset<kHeadDim>(r, c), q, valid);
+  }
+}
+
+// One tile of K (or V) from position `first` on; zeros past the end of the sequence.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void LoadKeys(const PrefillArgs<T>& a, const PrefillPlace& place, const int32_t* table,
+                                         int32_t first, uint32_t shared) {
+  using Shape = PrefillShape<kHeadDim>;
+  constexpr int kChunks = kHeadDim / 8;
+#pragma unroll
+  for (int i = 0; i < Shape::kCols * kChunks / Shape::kThreads; ++i) {
+    const int chunk = i * Shape::kThreads + threadIdx.x;
+    const int r = chunk / kChunks;
+    const int c = chunk % kChunks;
+    const int32_t position = first + r;
+    const bool valid = position < place.tile.length;
+    const int64_t page = valid ? __ldg(table + (position >> a.block_shift)) : 0;
+    const int32_t row = position & ((1 << a.block_shift) - 1);
+    const int64_t from = ((((page * a.kv_heads + place.kv_head) << a.block_shift) + row)) * kHeadDim + c * 8;
+    const uint32_t to = shared + TileOffset<kHeadDim>(r, c);
+    CopyAsync16(to, a.k + from, valid);
+    CopyAsync16(to + Shape::kTileBytes, a.v + from, valid);
+  }
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,80 @@
+"""The attention kernel instances that are compiled, each with the model that needs it.
+
+    python cuda/instances/manifest.py check              the .cu files instantiate exactly these
+    python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh)
+
+An instance that no model here needs is not compiled. Adding a model with another head_dim means a line here, the
+explicit instantiations in cuda/launch/attention_*_<dtype>.cu and an entry in cuda/launch/attention.cu.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "cuda" / "launch"
+
+
+@dataclass(frozen=True)
+class Instance:
+    kernel: str  # decode | prefill
+    dtype: str  # bf16 | f16
+    head_dim: int
+    model: str
+
+
+_MODELS = {
+    64: "Llama-3.2-1B, Qwen2-0.5B, SmolLM2",
+    96: "Phi-3-mini",
+    128: "Llama-3.1, Qwen2, Qwen3, Mistral; two head tiles for Qwen3-235B and GLM-4",
+    256: "Gemma",
+}
+INSTANCES = [Instance(k, t, d, m) for k in ("decode", "prefill") for t in ("bf16", "f16") for d, m in _MODELS.items()]
+
+
+def instantiated() -> set[tuple[str, str, int]]:
+    """(kernel, dtype, head_dim) of every explicit instantiation in cuda/launch."""
+    found = set()
+    for path in LAUNCH.glob("attention_*_*.cu"):
+        _, kernel, dtype = path.stem.split("_")
+        for head_dim in re.findall(r"^template void Launch\w+<\w+, (\d+)>", path.read_text(), re.MULTILINE):
+            found.add((kernel, dtype, int(head_dim)))
+    return found
+
+
+def check() -> int:
+    wanted = {(i.kernel, i.dtype, i.head_dim) for i in INSTANCES}
+    found = instantiated()
+    for extra in sorted(found - wanted):
+        print(f"instantiated, but no model needs it: {extra}")
+    for missing in sorted(wanted - found):
+        print(f"in the manifest, but not instantiated: {missing}")
+    return int(found != wanted)
+
+
+def ledger(build: Path) -> int:
+    build.mkdir(parents=True, exist_ok=True)
+    total_seconds, total_bytes = 0.0, 0
+    print("| file | seconds | object bytes |\n|---|---|---|")
+    for source in sorted(LAUNCH.glob("*.cu")):
+        target = build / (source.stem + ".o")
+        command = ["nvcc", "-std=c++20", "-O3", "-DNDEBUG", "-DFASTLLM_SM90A=1"]
+        command += ["-gencode=arch=compute_90a,code=sm_90a", "-I.", "-Icpp", "-Icpp/include", "-Xcompiler=-fPIC"]
+        start = time.monotonic()
+        subprocess.run([*command, "-c", str(source), "-o", str(target)], cwd=ROOT, check=True)
+        seconds, size = time.monotonic() - start, target.stat().st_size
+        total_seconds, total_bytes = total_seconds + seconds, total_bytes + size
+        print(f"| {source.name} | {seconds:.1f} | {size:,} |")
+    print(f"| all | {total_seconds:.1f} | {total_bytes:,} |")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["ledger"]:
+        sys.exit(ledger(Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "build" / "ledger"))
+    sys.exit(check())

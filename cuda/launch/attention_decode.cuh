@@ -1,0 +1,67 @@
+// Body of the decode launchers; included by one .cu per dtype.
+#pragma once
+
+#include <string>
+
+#include "core/base/check.h"
+#include "cuda/attention/decode.cuh"
+#include "cuda/launch/attention.h"
+
+namespace fastllm::cuda {
+
+template <typename T>
+DecodeArgs<T> MakeDecodeArgs(const ops::PagedAttentionParams& p, const AttentionShape& s) {
+  const DecodeWorkspace w = WorkspaceFor(p.decode_workers, s.group, s.head_dim);
+  FASTLLM_CHECK(w.total() <= p.workspace_bytes, "paged_attention: the workspace is " +
+                                                    std::to_string(p.workspace_bytes) + " bytes, " +
+                                                    std::to_string(w.total()) + " are needed");
+  auto* bytes = static_cast<char*>(p.workspace);
+  const int32_t* record = p.plan + kPlanHeader;
+  const int64_t worker_ints = int64_t{p.decode_workers} * (sizeof(DecodeWorker) / 4);
+  const int64_t tile_ints = int64_t{p.prefill_tiles} * (sizeof(PrefillTile) / 4);
+  DecodeArgs<T> a;
+  a.q = static_cast<const T*>(p.q);
+  a.out = static_cast<T*>(p.out);
+  a.k = static_cast<const T*>(p.cache.k);
+  a.v = static_cast<const T*>(p.cache.v);
+  a.block_table = p.block_table;
+  a.workers = reinterpret_cast<const DecodeWorker*>(record);
+  a.decodes = reinterpret_cast<const DecodeSequence*>(record + worker_ints + tile_ints);
+  a.counters = reinterpret_cast<uint32_t*>(bytes);
+  a.part_sums = reinterpret_cast<float2*>(bytes + w.counters);
+  a.part_out = reinterpret_cast<float*>(bytes + w.counters + w.sums);
+  a.q_stride = p.q_stride;
+  a.out_stride = int64_t{p.num_q_heads} * s.head_dim;
+  a.max_blocks = p.max_blocks;
+  a.kv_heads = s.kv_heads;
+  a.group = s.group;
+  a.block_shift = s.block_shift;
+  a.scale_log2 = p.scale * 1.44269504f;
+  return a;
+}
+
+template <typename T, int kHeadDim, int kHeadTiles>
+void LaunchDecodeTiles(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  constexpr int kStages = kHeadDim <= 64 ? 5 : 3;
+  const auto kernel = &DecodeKernel<T, kHeadDim, kHeadTiles, kStages>;
+  const int32_t bytes = DecodeShape<kHeadDim, kStages>::SharedBytes(s.group);
+  // Cheap (no driver call beyond a table look-up) and right on every device of the process.
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes, "paged_attention");
+  kernel<<<p.decode_workers, kDecodeWarps * 32, bytes, stream>>>(MakeDecodeArgs<T>(p, s));
+}
+
+template <typename T, int kHeadDim>
+void LaunchDecode(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  if (s.group <= 8) {
+    LaunchDecodeTiles<T, kHeadDim, 1>(p, s, stream);
+    return;
+  }
+  if constexpr (MaxDecodeGroup(kHeadDim) > 8) {
+    LaunchDecodeTiles<T, kHeadDim, 2>(p, s, stream);
+  } else {
+    FASTLLM_CHECK(false, "paged_attention: " + std::to_string(s.group) + " query heads per KV head with head_dim " +
+                             std::to_string(kHeadDim) + "; decode has up to 8");
+  }
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,184 @@
+// Rotary embedding of q and k, alone (contract/rope.h) or with the norms before it and the cache write after it
+// (contract/rope_kv_write.h). One job is one head of one token; a job is done by a few neighbouring lanes.
+#pragma once
+
+#include "cuda/common/reduce.cuh"
+#include "cuda/common/types.cuh"
+
+namespace fastllm::cuda {
+
+// slots == nullptr: q and k are rotated in place and v_heads is 0. Otherwise k and v go to the cache.
+template <typename T>
+struct RopeArgs {
+  T* q = nullptr;
+  T* k = nullptr;
+  const T* v = nullptr;
+  const T* q_weight = nullptr;
+  const T* k_weight = nullptr;
+  const float* cos_sin = nullptr;
+  const int32_t* positions = nullptr;
+  const int64_t* slots = nullptr;
+  T* k_cache = nullptr;
+  T* v_cache = nullptr;
+  int64_t q_stride = 0;
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  int64_t num_slots = 0;  // a slot past them is skipped: device code cannot refuse
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t v_heads = 0;
+  int32_t head_dim = 0;
+  int32_t rotary_dim = 0;
+  int32_t block_size = 1;
+  float eps = 0.0f;
+  bool interleaved = false;
+};
+
+template <typename T>
+struct RopeJob {
+  const T* from;
+  T* to;  // null: nothing to do
+  const T* weight;
+  bool rotate;
+};
+
+template <typename T>
+__device__ __forceinline__ RopeJob<T> MakeRopeJob(const RopeArgs<T>& a, int32_t token, int32_t head) {
+  if (head < a.q_heads) {
+    T* q = a.q + token * a.q_stride + static_cast<int64_t>(head) * a.head_dim;
+    return {q, q, a.q_weight, true};
+  }
+  head -= a.q_heads;
+  const bool is_k = head < a.kv_heads;
+  if (!is_k) head -= a.kv_heads;
+  const T* from =
+      (is_k ? a.k + token * a.k_stride : a.v + token * a.v_stride) + static_cast<int64_t>(head) * a.head_dim;
+  if (a.slots == nullptr) return {from, const_cast<T*>(from), a.k_weight, true};
+  const int64_t slot = a.slots[token];
+  if (slot < 0 || slot >= a.num_slots) return {from, nullptr, nullptr, false};
+  const int64_t block = slot / a.block_size;
+  const int64_t row = slot - block * a.block_size;
+  T* cache = is_k ? a.k_cache : a.v_cache;
+  T* to = cache + ((block * a.kv_heads + head) * a.block_size + row) * a.head_dim;
+  return {from, to, is_k ? a.k_weight : nullptr, is_k};
+}
+
+// The two packs of one lane: pack `lane` of each half of a head, as read and in float32.
+template <typename T>
+struct RopeHalves {
+  Pack<T> x[2];
+  float f[2][Pack<T>::kSize];
+};
+
+template <typename T, bool kInterleaved>
+__device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, int32_t half, int32_t lane) {
+  constexpr int kSize = Pack<T>::kSize;
+  if constexpr (kInterleaved) {
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const int32_t pair = (s * half + lane * kSize) / 2;
+#pragma unroll
+      for (int e = 0; e < kSize; e += 2) {
+        const float c = cos_sin[pair + e / 2], n = cos_sin[half + pair + e / 2], p = h.f[s][e], q = h.f[s][e + 1];
+        h.x[s].v[e] = FromFloat<T>(p * c - q * n);
+        h.x[s].v[e + 1] = FromFloat<T>(q * c + p * n);
+      }
+    }
+  } else {
+    float c[kSize], n[kSize];
+#pragma unroll
+    for (int e = 0; e < kSize; e += 4) {
+      *reinterpret_cast<float4*>(c + e) = *reinterpret_cast<const float4*>(cos_sin + lane * kSize + e);
+      *reinterpret_cast<float4*>(n + e) = *reinterpret_cast<const float4*>(cos_sin + half + lane * kSize + e);
+    }
+#pragma unroll
+    for (int e = 0; e < kSize; ++e) {
+      h.x[0].v[e] = FromFloat<T>(h.f[0][e] * c[e] - h.f[1][e] * n[e]);
+      h.x[1].v[e] = FromFloat<T>(h.f[1][e] * c[e] + h.f[0][e] * n[e]);
+    }
+  }
+}
+
+// The whole head rotates (rotary_dim == head_dim) and is 16-byte aligned. Lane l of the kLanes of a job holds pack l of
+// each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs. Each group
+// of lanes does kJobs neighbouring heads, so that more loads are in flight.
+template <typename T, int kLanes, int kJobs, bool kInterleaved>
+__global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int32_t token = blockIdx.y;
+  const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kJobs;
+  const int32_t lane = threadIdx.x % kLanes;
+  const int32_t half = a.head_dim / 2;
+  const int32_t at = lane * kSize;
+  RopeJob<T> job[kJobs];
+  RopeHalves<T> h[kJobs];
+#pragma unroll
+  for (int j = 0; j < kJobs; ++j) {
+    job[j] = {nullptr, nullptr, nullptr, false};
+    if (head + j < a.q_heads + a.kv_heads + a.v_heads && at < half) job[j] = MakeRopeJob(a, token, head + j);
+    if (job[j].to == nullptr) continue;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) h[j].x[s] = LoadPack(job[j].from + s * half + at);
+  }
+  const float* cos_sin = a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim;
+#pragma unroll
+  for (int j = 0; j < kJobs; ++j) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int e = 0; e < kSize; ++e) {
+        h[j].f[s][e] = job[j].to != nullptr ? ToFloat(h[j].x[s].v[e]) : 0.0f;
+        sum += h[j].f[s][e] * h[j].f[s][e];
+      }
+    }
+    if (a.q_weight != nullptr || a.k_weight != nullptr) {
+      const float scale = rsqrtf(WarpSum<kLanes>(sum) / static_cast<float>(a.head_dim) + a.eps);
+#pragma unroll
+      for (int s = 0; s < 2 && job[j].weight != nullptr; ++s) {
+        const Pack<T> w = LoadPack(job[j].weight + s * half + at);
+#pragma unroll
+        for (int e = 0; e < kSize; ++e) h[j].f[s][e] *= scale * ToFloat(w.v[e]);
+      }
+    }
+    if (job[j].to == nullptr) continue;
+    if (job[j].rotate) Rotate<T, kInterleaved>(h[j], cos_sin, half, lane);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) StorePack(job[j].to + s * half + at, h[j].x[s]);
+  }
+}
+
+// Any rotary_dim, head_dim and alignment: one warp per job, one pair or element at a time.
+template <typename T>
+__global__ void __launch_bounds__(128) RopeScalarKernel(const RopeArgs<T> a) {
+  const int32_t token = blockIdx.y;
+  const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  const int32_t lane = threadIdx.x % 32;
+  if (head >= a.q_heads + a.kv_heads + a.v_heads) return;
+  const RopeJob<T> job = MakeRopeJob(a, token, head);
+  if (job.to == nullptr) return;
+  float scale = 1.0f;
+  if (job.weight != nullptr) {
+    float sum = 0.0f;
+    for (int32_t d = lane; d < a.head_dim; d += 32) sum += ToFloat(job.from[d]) * ToFloat(job.from[d]);
+    scale = rsqrtf(WarpSum(sum) / static_cast<float>(a.head_dim) + a.eps);
+  }
+  const auto load = [&](int32_t d) {
+    const float x = ToFloat(job.from[d]);
+    return job.weight != nullptr ? x * scale * ToFloat(job.weight[d]) : x;
+  };
+  const int32_t rotary = job.rotate ? a.rotary_dim : 0;
+  const int32_t half = rotary / 2;
+  const float* cos = job.rotate ? a.cos_sin + static_cast<int64_t>(a.positions[token]) * rotary : nullptr;
+  for (int32_t i = lane; i < half; i += 32) {
+    const int32_t first = a.interleaved ? 2 * i : i;
+    const int32_t second = a.interleaved ? 2 * i + 1 : i + half;
+    const float p = load(first), q = load(second);
+    job.to[first] = FromFloat<T>(p * cos[i] - q * cos[half + i]);
+    job.to[second] = FromFloat<T>(q * cos[i] + p * cos[half + i]);
+  }
+  if (rotary == a.head_dim || (job.to == job.from && job.weight == nullptr)) return;
+  for (int32_t d = rotary + lane; d < a.head_dim; d += 32) job.to[d] = FromFloat<T>(load(d));
+}
+
+}  // namespace fastllm::cuda

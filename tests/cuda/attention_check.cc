@@ -1,0 +1,67 @@
+#include <random>
+
+#include "attention_case.h"
+
+namespace fastllm::cuda_check {
+namespace {
+
+// The weights and the outputs are rounded to the type once each.
+double Limit(DType t) { return t == DType::kF32 ? 2e-6 : t == DType::kF16 ? 6e-4 : 4e-3; }
+
+void Check(Checks& c, const AttentionShapeSpec& shape, const std::vector<Sequence>& seqs) {
+  AttentionCase one(shape, seqs, 100 + seqs.size() + shape.dim);
+  one.Run(c);
+  c.Expect(one.Label(), one.Error(), Limit(shape.dtype));
+}
+
+std::vector<Sequence> Decodes(int n, int longest, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::vector<Sequence> out;
+  for (int i = 0; i < n; ++i) out.push_back({1, 1 + static_cast<int>(rng() % longest)});
+  return out;
+}
+
+std::vector<Sequence> Mixed(int n, int longest, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::vector<Sequence> out;
+  for (int i = 0; i < n; ++i) {
+    const int length = 1 + static_cast<int>(rng() % longest);
+    out.push_back({rng() % 2 == 0 ? 1 : 1 + static_cast<int>(rng() % length), length});
+  }
+  return out;
+}
+
+void CheckShape(Checks& c, const AttentionShapeSpec& s) {
+  Check(c, s, {{1, 1}});
+  Check(c, s, {{1, 17}, {1, 64}, {1, 65}, {1, 128}});
+  Check(c, s, {{5, 5}, {1, 300}, {70, 133}, {1, 1}, {2, 90}});
+  if (c.small) return;
+  Check(c, s, {{1, 5000}});
+  Check(c, s, Decodes(37, 700, 5));
+  Check(c, s, {{600, 600}, {33, 1033}});
+  Check(c, s, Mixed(23, 500, 6));
+}
+
+}  // namespace
+
+void CheckAttention(Checks& c) {
+  const std::pair<int, int> heads[] = {{8, 2}, {8, 8}, {7, 1}, {14, 2}, {3, 1}};
+  for (const DType t : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      for (const int block_size : {16, 32, 64, 128}) {
+        for (const auto& [q_heads, kv_heads] : heads) {
+          // A half of the combinations for one type, a fifth for the others.
+          const int mix = block_size / 16 + q_heads + dim / 32;
+          if (t == DType::kBF16 && !c.small ? mix % 2 != 0 : mix % 5 != 0) continue;
+          CheckShape(c, {q_heads, kv_heads, dim, block_size, t});
+        }
+      }
+    }
+    CheckShape(c, {16, 1, 128, 16, t});  // two head tiles
+    CheckShape(c, {20, 2, 128, 32, t});
+    CheckShape(c, {24, 1, 64, 16, t});  // wider than the decode kernel: the prefill kernel takes it
+  }
+  if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16}, Decodes(64, 2000, 9));
+}
+
+}  // namespace fastllm::cuda_check

@@ -1,0 +1,136 @@
+// The plan record, on the host alone: every unit of every (sequence, KV head) pair is done once, and the parts of a cut
+// pair are consecutive workers that agree on the owner and on their number.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "cuda/attention/plan.h"
+#include "support.h"
+
+namespace fastllm::cuda_check {
+namespace {
+
+using cuda::DecodeSequence;
+using cuda::DecodeWorker;
+using cuda::PrefillTile;
+
+struct Batch {
+  std::vector<int32_t> query_start = {0}, seq_len;
+  void Add(int query_len, int length) {
+    query_start.push_back(query_start.back() + query_len);
+    seq_len.push_back(length);
+  }
+};
+
+struct Pair {
+  std::vector<int> done;  // times, per unit
+  std::vector<int> workers, parts, owners;
+};
+
+bool WorkersAgree(const Pair& pair) {
+  for (const int n : pair.done) {
+    if (n != 1) return false;
+  }
+  if (pair.workers.size() == 1) return true;
+  for (size_t i = 0; i < pair.workers.size(); ++i) {
+    if (pair.workers[i] != pair.workers[0] + static_cast<int>(i) || pair.owners[i] != pair.workers[0] ||
+        pair.parts[i] != static_cast<int>(pair.workers.size())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Walks the record as the kernel does.
+bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
+  const auto* workers = reinterpret_cast<const DecodeWorker*>(record + cuda::kPlanHeader);
+  const auto* tiles = reinterpret_cast<const PrefillTile*>(workers + record[0]);
+  const auto* decodes = reinterpret_cast<const DecodeSequence*>(tiles + record[1]);
+  std::vector<Pair> pairs(static_cast<size_t>(record[2]) * kv_heads);
+  for (size_t i = 0; i < pairs.size(); ++i) pairs[i].done.resize(decodes[i / kv_heads].units);
+  for (int w = 0; w < record[0]; ++w) {
+    int at = workers[w].decode * kv_heads + workers[w].kv_head, first = workers[w].first_unit, left = workers[w].units;
+    while (left > 0) {
+      if (at >= static_cast<int>(pairs.size())) return false;
+      Pair& pair = pairs[at];
+      const int units = static_cast<int>(pair.done.size());
+      const int take = std::min(left, units - first);
+      for (int u = first; u < first + take; ++u) ++pair.done[u];
+      pair.workers.push_back(w);
+      pair.owners.push_back(first > 0 ? workers[w].owner : w);
+      pair.parts.push_back(first > 0 ? workers[w].owner_parts : first + take < units ? workers[w].tail_parts : 1);
+      left -= take;
+      first = 0;
+      ++at;
+    }
+  }
+  return std::all_of(pairs.begin(), pairs.end(), WorkersAgree);
+}
+
+bool TilesCovered(const int32_t* record, const Batch& b, int32_t group) {
+  const auto* tiles = reinterpret_cast<const PrefillTile*>(record + cuda::kPlanHeader +
+                                                           record[0] * static_cast<int>(sizeof(DecodeWorker) / 4));
+  std::map<std::pair<int, int>, int> seen;
+  for (int i = 0; i < record[1]; ++i) {
+    if (tiles[i].query_len == 0) continue;
+    const int s = tiles[i].seq;
+    if (tiles[i].length != b.seq_len[s] || tiles[i].query_len != b.query_start[s + 1] - b.query_start[s]) return false;
+    if (++seen[{s, tiles[i].first_row}] > 1) return false;
+  }
+  size_t wanted = 0;
+  for (size_t s = 0; s < b.seq_len.size(); ++s) {
+    const int query_len = b.query_start[s + 1] - b.query_start[s];
+    if (query_len <= 1) continue;
+    for (int r = 0; r < query_len * group; r += cuda::kPrefillRows, ++wanted) {
+      if (seen.count({static_cast<int>(s), r}) == 0) return false;
+    }
+  }
+  return wanted == seen.size();
+}
+
+Batch RandomBatch(std::mt19937& rng) {
+  Batch b;
+  const int n = 1 + rng() % 40;
+  for (int s = 0; s < n; ++s) {
+    const int kind = rng() % 6;
+    const int length = kind == 0 ? 1 + rng() % 3 : 1 + rng() % (rng() % 8 == 0 ? 20000 : 1500);
+    b.Add(kind == 5 ? 0 : kind == 4 ? 1 + rng() % length : 1, kind == 3 && rng() % 3 == 0 ? 0 : length);
+  }
+  for (int s = 0; s < n; ++s) b.seq_len[s] = std::max(b.seq_len[s], b.query_start[s + 1] - b.query_start[s]);
+  return b;
+}
+
+}  // namespace
+
+void CheckPlan(Checks& c) {
+  std::mt19937 rng(7);
+  for (int round = 0; round < 400; ++round) {
+    const Batch b = RandomBatch(rng);
+    const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 8;
+    const int max_workers = 1 + rng() % 300;
+    const bool fixed = rng() % 2;
+    ops::AttentionPlanParams p;
+    p.query_start = b.query_start.data();
+    p.seq_len = b.seq_len.data();
+    p.num_seqs = static_cast<int32_t>(b.seq_len.size());
+    p.num_q_heads = kv_heads * group;
+    p.num_kv_heads = kv_heads;
+    p.head_dim = 128;
+    p.decode_workers = fixed ? max_workers : 0;
+    const auto bound =
+        cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, max_workers);
+    std::vector<int32_t> record(bound.record_ints, -1);
+    p.record = record.data();
+    p.record_capacity = bound.record_ints;
+    const auto size = cuda::MakePlan(p, max_workers);
+    const std::string label = "plan round " + std::to_string(round);
+    c.ExpectTrue(label + ": within the bound", size.record_ints <= bound.record_ints);
+    c.ExpectTrue(label + ": launch sizes", size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
+                                               size.decode_workers <= max_workers &&
+                                               (!fixed || size.decode_workers == max_workers));
+    c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), kv_heads));
+    c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, group));
+  }
+}
+
+}  // namespace fastllm::cuda_check

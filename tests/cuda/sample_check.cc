@@ -1,0 +1,145 @@
+// The device sampler against the CPU arm: the same token for the same (logits, rule, seed, counter). A draw within
+// rounding of the border between two tokens may fall on either side, so a few in ten thousand may differ.
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "ops/contract/sampling.h"
+#include "support.h"
+
+namespace fastllm::cuda_check {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Batch {
+  int vocab = 0;
+  std::vector<float> logits;
+  std::vector<ops::SampleRow> rows;
+  std::vector<int32_t> ban_ids, ban_start = {0};
+
+  void Add(std::vector<float> row, const ops::SampleRow& rule, const std::vector<int32_t>& bans = {}) {
+    logits.insert(logits.end(), row.begin(), row.end());
+    rows.push_back(rule);
+    ban_ids.insert(ban_ids.end(), bans.begin(), bans.end());
+    ban_start.push_back(static_cast<int32_t>(ban_ids.size()));
+  }
+};
+
+std::vector<int32_t> RunCpu(const Batch& b) {
+  ops::OpTable table;
+  ops::RegisterCpuOps(table);
+  const auto fn = table.Resolve<ops::SampleFn>({OpId::kSample, ops::Device::kCpu, DType::kF32}).value();
+  std::vector<int32_t> tokens(b.rows.size());
+  Parallel(static_cast<int64_t>(b.rows.size()), [&](int64_t r) {
+    ops::SampleParams p{
+        b.logits.data() + r * b.vocab, &tokens[r], &b.rows[r], b.ban_ids.data(), &b.ban_start[r], b.vocab, 1, b.vocab};
+    fn(p, {});
+  });
+  return tokens;
+}
+
+std::vector<int32_t> RunCuda(Checks& c, const Batch& b) {
+  const Buffer logits = Upload(b.logits), rows = Upload(b.rows), ids = Upload(b.ban_ids), start = Upload(b.ban_start);
+  Buffer tokens(b.rows.size() * 4);
+  const auto fn = c.Get<ops::SampleFn>(OpId::kSample, DType::kF32);
+  fn({logits.as<float>(), tokens.as<int32_t>(), rows.as<ops::SampleRow>(), ids.as<int32_t>(), start.as<int32_t>(),
+      b.vocab, static_cast<int32_t>(b.rows.size()), b.vocab},
+     {});
+  return Download<int32_t>(tokens.get(), b.rows.size());
+}
+
+void Compare(Checks& c, const std::string& label, const Batch& b, double allowed_share) {
+  const auto want = RunCpu(b), got = RunCuda(c, b);
+  size_t different = 0;
+  std::string where;
+  for (size_t r = 0; r < want.size(); ++r) {
+    if (want[r] == got[r]) continue;
+    ++different;
+    where = " (row " + std::to_string(r) + ": " + std::to_string(got[r]) + " for " + std::to_string(want[r]) + ")";
+  }
+  c.Expect("sample " + label + " vocab " + std::to_string(b.vocab) + where,
+           static_cast<double>(different) / static_cast<double>(want.size()), allowed_share);
+}
+
+std::vector<float> Logits(int vocab, std::mt19937_64& rng, int kind) {
+  std::vector<float> x(vocab);
+  std::normal_distribution<float> normal;
+  for (float& v : x) v = normal(rng);
+  for (float& v : x) {
+    if (kind == 1) v *= 4.0f;                                         // peaked
+    if (kind == 2) v *= 0.01f;                                        // nearly flat
+    if (kind == 3) v = 1.25f;                                         // flat: ties decide
+    if (kind == 4) v = std::round(v * 2.0f);                          // many ties
+    if (kind == 5 && rng() % 50 != 0) v = -kInf;                      // few tokens left
+    if (kind == 6) v = v * 3.0f - (rng() % 100 == 0 ? 1e30f : 0.0f);  // far outliers
+  }
+  return x;
+}
+
+ops::SampleRow Rule(std::mt19937_64& rng, int vocab) {
+  ops::SampleRow r;
+  const auto unit = [&] { return static_cast<float>(rng() % 1000 + 1) / 1000.0f; };
+  r.temperature = rng() % 6 == 0 ? 0.0f : 0.1f + 2.0f * unit();
+  if (rng() % 2 == 0) r.top_k = static_cast<int32_t>(1 + rng() % (rng() % 3 == 0 ? vocab : 60));
+  if (rng() % 2 == 0) r.top_p = unit();
+  if (rng() % 4 == 0) r.min_p = unit() * 0.2f;
+  r.seed = rng();
+  r.counter = rng() % 5000;
+  return r;
+}
+
+void CheckRandom(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab);
+  Batch b{vocab, {}, {}, {}};
+  for (int r = 0; r < rows; ++r) {
+    std::vector<int32_t> bans;
+    for (int i = 0; i < static_cast<int>(rng() % 4); ++i) bans.push_back(static_cast<int32_t>(rng() % vocab));
+    if (r % 16 == 0) bans.push_back(-5), bans.push_back(vocab + 3);  // outside: ignored
+    b.Add(Logits(vocab, rng, r % 7), Rule(rng, vocab), bans);
+  }
+  Compare(c, "random", b, rows >= 400 ? 0.004 : 0.011);
+}
+
+void CheckSpecial(Checks& c, int vocab) {
+  std::mt19937_64 rng(3);
+  Batch b{vocab, {}, {}, {}};
+  ops::SampleRow hot{1.0f, 0.9f, 0.0f, 20, 5, 6}, greedy{};
+  for (const ops::SampleRow& rule : {hot, greedy, ops::SampleRow{0.8f, 1.0f, 0.0f, 0, 7, 8}}) {
+    auto x = Logits(vocab, rng, 0);
+    auto with_nan = x, with_inf = x, nothing = x, only_inf = x;
+    with_nan[vocab / 2] = NAN;
+    with_inf[vocab - 1] = with_inf[vocab / 3] = kInf;
+    for (float& v : nothing) v = -kInf;
+    only_inf = nothing;
+    only_inf[0] = kInf;
+    std::vector<int32_t> all(vocab);
+    for (int i = 0; i < vocab; ++i) all[i] = i;
+    b.Add(x, rule);
+    b.Add(with_nan, rule);
+    b.Add(with_inf, rule);
+    b.Add(nothing, rule);
+    b.Add(only_inf, rule);
+    b.Add(x, rule, all);
+    b.Add(with_inf, rule, {vocab - 1, vocab / 3});
+  }
+  Compare(c, "special values", b, 0.0);
+}
+
+}  // namespace
+
+void CheckSample(Checks& c) {
+  for (const int vocab : {1, 2, 7, 33, 1000}) {
+    CheckRandom(c, vocab, c.small ? 60 : 700);
+    if (vocab > 3) CheckSpecial(c, vocab);
+  }
+  if (c.small) return;
+  CheckRandom(c, 32000, 700);
+  CheckRandom(c, 128256, 420);
+  CheckRandom(c, 151936, 140);
+  CheckRandom(c, 262144, 140);
+  CheckRandom(c, 400000, 91);  // more than the blocks of a cluster hold
+  CheckSpecial(c, 128256);
+}
+
+}  // namespace fastllm::cuda_check
