@@ -146,9 +146,9 @@ void BenchLookup() {
   KvManager kv(config);
   std::vector<TokenId> tokens(kTokens);
   std::iota(tokens.begin(), tokens.end(), 1);
-  kv.Open(0, {});
+  kv.Open(0, "");
   Require(kv.Admit(0, tokens, kv.FindPrefix(0, tokens), kTokens));
-  kv.Open(1, {});
+  kv.Open(1, "");
   int64_t hits = 0;
   const auto start = Clock::now();
   for (int i = 0; i < kRounds; ++i) hits += kv.FindPrefix(1, tokens) / config.block_size;

@@ -9,6 +9,7 @@
 #include "bindings/errors.h"
 #include "core/kv/block_hash.h"
 #include "core/kv/block_pool.h"
+#include "core/kv/extra_keys.h"
 #include "core/kv/prefix_index.h"
 
 namespace py = pybind11;

@@ -108,6 +108,37 @@ TEST(BlockPool, FreeingAFreeBlockIsABrokenInvariant) {
   EXPECT_THROW(pool.Free(Blocks{1}), InternalError);
 }
 
+TEST(BlockPool, LowerLevelsAreTakenFirst) {
+  PrefixIndex index(7, 1, 1);
+  BlockPool pool(7, &index);
+  Take(&pool, 6);
+  for (BlockId b = 1; b <= 5; ++b) Index(&index, b, b);
+  pool.SetLevel(2, 63);
+  pool.SetLevel(3, 1);
+  pool.SetLevel(4, 63);
+  pool.SetLevel(6, 9);
+  pool.Free(Blocks{1, 2, 3, 4, 5, 6});  // 6 is not in the index: its level is over
+  EXPECT_EQ(pool.FreeBlocks(), (Blocks{6, 5, 1, 3, 4, 2}));
+  EXPECT_EQ(pool.level(6), 0);
+  pool.SetLevel(2, 1);  // a free one joins the back of its new level
+  pool.SetLevel(5, 1);
+  EXPECT_EQ(pool.FreeBlocks(), (Blocks{6, 1, 3, 2, 5, 4}));
+  pool.Touch(Blocks{2});
+  EXPECT_EQ(pool.FreeBlocks(), (Blocks{6, 1, 3, 5, 4}));
+  pool.Free(Blocks{2});
+  EXPECT_EQ(pool.level(2), 1);
+  EXPECT_EQ(Take(&pool, 6), (Blocks{6, 1, 3, 5, 2, 4}));
+  for (BlockId b = 1; b <= 6; ++b) EXPECT_EQ(pool.level(b), 0);
+}
+
+TEST(BlockPool, LevelsOutOfRangeAreBrokenInvariants) {
+  BlockPool pool(3, nullptr);
+  EXPECT_THROW(pool.SetLevel(1, 64), InternalError);
+  EXPECT_THROW(pool.SetLevel(1, -1), InternalError);
+  EXPECT_THROW(pool.SetLevel(kNullBlock, 1), InternalError);
+  EXPECT_THROW(pool.SetLevel(3, 1), InternalError);
+}
+
 TEST(BlockPool, ResetNeedsEveryBlockFree) {
   PrefixIndex index(4, 1, 1);
   BlockPool pool(4, &index);

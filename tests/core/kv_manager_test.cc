@@ -44,11 +44,23 @@ TEST(KvConfig, BadValuesAreNamed) {
   EXPECT_NE(CheckKvConfig(Config(5, 0)).message().find("block_size is 0"), std::string::npos);
   EXPECT_EQ(CheckKvConfig(Config(5, 16, true, 0)).code(), StatusCode::kInvalidArgument);
   KvConfig window = Config(5, 16);
-  window.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 128}};
-  EXPECT_EQ(CheckKvConfig(window).code(), StatusCode::kUnimplemented);
+  window.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 128}, KvGroupSpec{KvGroupKind::kState, 0, 64}};
+  EXPECT_EQ(CheckKvConfig(window).code(), StatusCode::kOk);
+  window.groups = {KvGroupSpec{KvGroupKind::kSlidingWindow}};
+  EXPECT_NE(CheckKvConfig(window).message().find("sliding-window KV group is 0"), std::string::npos);
   EXPECT_THROW(KvManager{window}, InternalError);
   window.groups = {KvGroupSpec{KvGroupKind::kFull, 128}};
-  EXPECT_EQ(CheckKvConfig(window).code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(CheckKvConfig(window).message().find("window is 128"), std::string::npos);
+  window.groups = {KvGroupSpec{KvGroupKind::kState, 7}};
+  EXPECT_NE(CheckKvConfig(window).message().find("a state KV group has no window"), std::string::npos);
+  window.groups = {KvGroupSpec{KvGroupKind::kFull, 0, 24}};
+  EXPECT_NE(CheckKvConfig(window).message().find("block size of a KV group is 24"), std::string::npos);
+  window = Config(5, 16);
+  window.kv_event_capacity = -1;
+  EXPECT_NE(CheckKvConfig(window).message().find("kv_event_capacity is -1"), std::string::npos);
+  window = Config(5, 16);
+  window.max_step_tokens = -1;
+  EXPECT_NE(CheckKvConfig(window).message().find("max_step_tokens is -1"), std::string::npos);
 }
 
 TEST(KvManager, TableCoversTokensInWholeBlocks) {

@@ -44,11 +44,6 @@ TEST(BlockHash, NeitherHalfCollidesOnSmallInputs) {
   EXPECT_EQ(hi.size(), count);
 }
 
-TEST(BlockHash, SaltKeyIsTaggedAndEmptyWithoutSalt) {
-  EXPECT_EQ(CacheSaltKey(""), "");
-  EXPECT_EQ(CacheSaltKey("x"), "salt:x");
-}
-
 class PrefixIndexTest : public ::testing::Test {
  protected:
   PrefixNode Insert(PrefixNode parent, const Tokens& tokens, BlockId block, const std::string& extra = "") {
@@ -110,6 +105,30 @@ TEST_F(PrefixIndexTest, NodeWithoutBlockStaysWhileALongerPrefixHangsBelow) {
   EXPECT_EQ(index_.num_nodes(), 0);
 }
 
+TEST_F(PrefixIndexTest, AHeldNodeStaysWithoutABlock) {
+  const PrefixNode a = Insert(kRootNode, {1, 2}, 1);
+  index_.Hold(a);
+  index_.Hold(kRootNode);
+  index_.Erase(1);
+  EXPECT_EQ(index_.num_nodes(), 1);
+  EXPECT_EQ(Find(kRootNode, {1, 2}), a);
+  EXPECT_EQ(index_.AnyBlock(a, 0), kNullBlock);
+  index_.Release(a);
+  index_.Release(kRootNode);
+  EXPECT_EQ(index_.num_nodes(), 0);
+  EXPECT_EQ(Find(kRootNode, {1, 2}), kNoNode);
+}
+
+TEST_F(PrefixIndexTest, ANodeWithoutABlockLivesBelowALongerPrefix) {
+  const PrefixNode a = Insert(kRootNode, {1, 2}, kNullBlock);
+  const PrefixNode b = Insert(a, {3, 4}, 1);
+  EXPECT_EQ(index_.num_nodes(), 2);
+  EXPECT_EQ(index_.num_cached_blocks(), 1);
+  EXPECT_EQ(Find(a, {3, 4}), b);
+  index_.Erase(1);
+  EXPECT_EQ(index_.num_nodes(), 0);
+}
+
 TEST_F(PrefixIndexTest, ClearForgetsEverythingAndStartsAgain) {
   const PrefixNode a = Insert(kRootNode, {1, 2}, 1);
   Insert(a, {3, 4}, 2);
@@ -126,7 +145,6 @@ TEST_F(PrefixIndexTest, BrokenInvariantsThrow) {
   Insert(kRootNode, {1, 2}, 1);
   EXPECT_THROW(Insert(kRootNode, {3, 4}, 1), InternalError);
   EXPECT_THROW(Insert(kRootNode, {1}, 2), InternalError);
-  EXPECT_THROW(Insert(kRootNode, {1, 2}, kNullBlock), InternalError);
 }
 
 TEST(PrefixIndexGroups, EachGroupHasItsOwnBlocks) {

@@ -176,6 +176,11 @@ Status Resolver::ResolveKvBlocks() {
   out_.kv.num_blocks = static_cast<int32_t>(blocks);
   out_.kv.block_size = config_.cache.block_size;
   out_.kv.enable_prefix_caching = config_.cache.enable_prefix_caching;
+  out_.kv.prefix_hash_algo =
+      config_.cache.prefix_caching_hash_algo == "sha256" ? PrefixHashAlgo::kSha256 : PrefixHashAlgo::kXxHash;
+  // One step in flight and the next.
+  const int64_t step_tokens = int64_t{2} * out_.sched.max_num_batched_tokens;
+  out_.kv.max_step_tokens = static_cast<int32_t>(std::min<int64_t>(step_tokens, std::numeric_limits<int32_t>::max()));
   const int64_t capacity = (blocks - 1) * block_size;
   Note("num_kv_blocks", Str(blocks), reason);
   Note("kv_cache_bytes", Str(blocks * model_.kv_bytes_per_block),

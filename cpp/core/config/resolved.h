@@ -3,23 +3,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fastllm {
 
-// The layers that share one kind of KV need. A pool block holds block_size tokens of every layer of the group.
-enum class KvGroupKind : uint8_t { kFull = 0, kSlidingWindow = 1 };
+// The layers that share one kind of KV need. A pool block holds block_size tokens of every layer of the group; for
+// kState it holds the state of every layer after some token (core/kv/kv_need.h).
+enum class KvGroupKind : uint8_t { kFull = 0, kSlidingWindow = 1, kState = 2 };
 
 struct KvGroupSpec {
   KvGroupKind kind = KvGroupKind::kFull;
-  int32_t window = 0;  // tokens, kSlidingWindow only
+  int32_t window = 0;      // kSlidingWindow only: tokens that one token attends to, itself included
+  int32_t block_size = 0;  // tokens, a multiple of KvConfig.block_size; 0: KvConfig.block_size
 };
+
+enum class PrefixHashAlgo : uint8_t { kXxHash = 0, kSha256 = 1 };
 
 struct KvConfig {
   int32_t num_blocks = 0;  // the null block included
-  int32_t block_size = 16;
+  int32_t block_size = 16;  // tokens; the unit in which prefixes are hashed and cached
   bool enable_prefix_caching = true;
   std::vector<KvGroupSpec> groups = {KvGroupSpec{}};
+  PrefixHashAlgo prefix_hash_algo = PrefixHashAlgo::kXxHash;
+  std::optional<uint64_t> prefix_hash_seed;  // of kXxHash; without it each KvManager draws one
+  int32_t max_step_tokens = 0;               // most tokens of a sequence in flight and in the next step; 0: unknown
+  int32_t kv_event_capacity = 0;             // events that wait for their reader; 0: no events
 };
 
 struct SchedConfig {

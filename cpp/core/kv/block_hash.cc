@@ -1,57 +1,76 @@
 #include "core/kv/block_hash.h"
 
-#include <bit>
 #include <cstring>
+#include <vector>
+
+#include "core/base/sha256.h"
+#include "core/base/xxh3.h"
 
 namespace fastllm {
 namespace {
 
-// Odd constants with no structure (digits of sqrt 2 and sqrt 3).
-constexpr uint64_t kMulLo = 0x6a09e667f3bcc909ull;
-constexpr uint64_t kMulHi = 0xbb67ae8584caa73bull;
+constexpr size_t kParentBytes = 16;
+constexpr size_t kStackBytes = 1024;
 
-// For a fixed word each step is one-to-one in the lane, and for a fixed lane in the word: xor, odd multiplication and
-// xor with the own high half can all be undone.
-struct Lanes {
-  uint64_t lo;
-  uint64_t hi;
+void WriteMessage(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys,
+                  unsigned char* out) {
+  std::memcpy(out, &parent.lo, sizeof(parent.lo));
+  std::memcpy(out + sizeof(parent.lo), &parent.hi, sizeof(parent.hi));
+  out += kParentBytes;
+  if (!tokens.empty()) std::memcpy(out, tokens.data(), tokens.size_bytes());
+  if (!extra_keys.empty()) std::memcpy(out + tokens.size_bytes(), extra_keys.data(), extra_keys.size());
+}
 
-  void Absorb(uint64_t word) {
-    lo = (lo ^ word) * kMulLo;
-    lo ^= lo >> 32;
-    hi = (hi ^ std::rotl(word, 32)) * kMulHi;
-    hi ^= hi >> 29;
+BlockHash HashXx(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys,
+                 uint64_t seed) {
+  const size_t size = kParentBytes + tokens.size_bytes() + extra_keys.size();
+  Xxh3Digest digest;
+  if (size <= kStackBytes) {
+    unsigned char message[kStackBytes];
+    WriteMessage(parent, tokens, extra_keys, message);
+    digest = Xxh3Hash128({message, size}, seed);
+  } else {
+    std::vector<unsigned char> message(size);
+    WriteMessage(parent, tokens, extra_keys, message.data());
+    digest = Xxh3Hash128(message, seed);
   }
-};
+  return {digest.lo, digest.hi, {}};
+}
 
-void AbsorbBytes(Lanes* lanes, const char* data, size_t size) {
-  for (; size >= sizeof(uint64_t); data += sizeof(uint64_t), size -= sizeof(uint64_t)) {
-    uint64_t word;
-    std::memcpy(&word, data, sizeof(word));
-    lanes->Absorb(word);
-  }
-  if (size > 0) {
-    uint64_t word = 0;
-    std::memcpy(&word, data, size);
-    lanes->Absorb(word);
-  }
+void WriteBig(uint64_t word, unsigned char* out) {
+  for (int i = 0; i < 8; ++i) out[i] = static_cast<unsigned char>(word >> (56 - 8 * i));
+}
+
+uint64_t ReadBig(const unsigned char* in) {
+  uint64_t word = 0;
+  for (int i = 0; i < 8; ++i) word = (word << 8) | in[i];
+  return word;
+}
+
+std::span<const unsigned char> Bytes(const void* data, size_t size) {
+  return {static_cast<const unsigned char*>(data), size};
+}
+
+BlockHash HashSha(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys) {
+  unsigned char digest[32];
+  WriteBig(parent.high[1], digest);
+  WriteBig(parent.high[0], digest + 8);
+  WriteBig(parent.hi, digest + 16);
+  WriteBig(parent.lo, digest + 24);
+  Sha256 sha;
+  sha.Update(digest);
+  sha.Update(Bytes(tokens.data(), tokens.size_bytes()));
+  sha.Update(Bytes(extra_keys.data(), extra_keys.size()));
+  const Sha256Digest d = sha.Finish();
+  return {ReadBig(&d[24]), ReadBig(&d[16]), {ReadBig(&d[8]), ReadBig(&d[0])}};
 }
 
 }  // namespace
 
-BlockHash HashBlock(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys) {
-  Lanes lanes{parent.lo, parent.hi};
-  AbsorbBytes(&lanes, reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-  AbsorbBytes(&lanes, extra_keys.data(), extra_keys.size());
-  lanes.Absorb((static_cast<uint64_t>(tokens.size()) << 32) ^ extra_keys.size());
-  // Each lane depends on the other at the end; two rounds undo nothing of the above (Feistel steps).
-  lanes.lo ^= std::rotl(lanes.hi, 23) * kMulHi;
-  lanes.hi ^= std::rotl(lanes.lo, 37) * kMulLo;
-  return {lanes.lo, lanes.hi};
-}
-
-std::string CacheSaltKey(std::string_view cache_salt) {
-  return cache_salt.empty() ? std::string() : "salt:" + std::string(cache_salt);
+BlockHash HashBlock(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys,
+                    const BlockHashSpec& spec) {
+  return spec.algo == PrefixHashAlgo::kSha256 ? HashSha(parent, tokens, extra_keys)
+                                              : HashXx(parent, tokens, extra_keys, spec.seed);
 }
 
 }  // namespace fastllm

@@ -15,30 +15,46 @@
 
 namespace fastllm {
 
+// Counts of blocks are sums over the groups. `nodes` has one prefix node for each unit (config.block_size tokens).
 class KvCoordinator {
  public:
   // `pool` and `index` (null: prefix caching is off) are not owned.
-  KvCoordinator(const std::vector<KvGroupSpec>& groups, int32_t block_size, BlockPool* pool, const PrefixIndex* index);
+  KvCoordinator(const KvConfig& config, BlockPool* pool, const PrefixIndex* index);
 
   void SetNumSlots(int32_t count);
-  // Blocks that all groups take together, from tables of num_blocks entries each, to cover num_tokens tokens.
-  int32_t BlocksToGrow(int32_t num_blocks, int32_t num_tokens) const;
-  // The longest hit that all groups can use, in blocks.
+  void Reserve(KvSlot slot, int32_t num_tokens);
+
+  // The longest hit that all groups can use, in units: a multiple of the block size of every group.
   int32_t HitLength(std::span<const PrefixNode> nodes) const;
+  int32_t BlocksInHit(std::span<const PrefixNode> nodes) const;
   int32_t FreeBlocksInHit(std::span<const PrefixNode> nodes) const;
   void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes);
-  // Extends the tables; new_blocks, when given, becomes [group][block], the blocks that each table got.
+
+  // Of a sequence that has just a hit of num_hit tokens (a hit's length, so whole blocks in every group).
+  int32_t BlocksToGrowHit(int32_t num_hit, int32_t end) const;
+  int32_t BlocksToGrow(KvSlot slot, int32_t end) const;
+  int32_t PeakBlocks(int32_t num_tokens) const;
+  void FreeBehind(KvSlot slot, int32_t num_settled);
+  // Extends the tables; new_blocks, when given, becomes [group][entry], what each table got.
   // The pool must have the blocks.
-  void Grow(KvSlot slot, int32_t num_tokens, std::vector<std::vector<BlockId>>* new_blocks);
+  void Grow(KvSlot slot, int32_t end, std::vector<std::vector<BlockId>>* new_blocks);
   void Free(KvSlot slot);
 
-  // Entries in each table of the slot: the same in all groups.
-  int32_t num_blocks(KvSlot slot) const { return static_cast<int32_t>(table(0, slot).size()); }
+  // Tokens that the tables of all groups cover.
+  int32_t num_covered(KvSlot slot) const;
+  int32_t num_held(KvSlot slot) const;
+  // Fills blocks[group] with the block that ends at the unit. False when every group has none.
+  bool BlocksEndingAt(KvSlot slot, int32_t unit, std::vector<BlockId>* blocks) const;
+
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
-  const std::vector<BlockId>& table(int32_t group, KvSlot slot) const { return groups_[group]->table(slot); }
+  const std::vector<BlockId>& table(int32_t group, KvSlot slot) const { return groups_[group].table(slot); }
 
  private:
-  std::vector<std::unique_ptr<GroupManager>> groups_;
+  std::vector<GroupManager> groups_;
+  int32_t alignment_ = 1;  // of hits, in units
 };
+
+// Block size of each group in units of config.block_size.
+std::vector<int32_t> GroupBlockUnits(const KvConfig& config);
 
 }  // namespace fastllm

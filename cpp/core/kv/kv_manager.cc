@@ -1,6 +1,10 @@
 #include "core/kv/kv_manager.h"
 
 #include <algorithm>
+#include <limits>
+#include <random>
+#include <ranges>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -13,6 +17,24 @@ const KvConfig& Checked(const KvConfig& config) {
   return config;
 }
 
+BlockHashSpec HashSpec(const KvConfig& config) {
+  if (config.prefix_hash_algo != PrefixHashAlgo::kXxHash) return {config.prefix_hash_algo, 0};
+  if (config.prefix_hash_seed) return {config.prefix_hash_algo, *config.prefix_hash_seed};
+  std::random_device random;
+  return {config.prefix_hash_algo, (uint64_t{random()} << 32) | random()};
+}
+
+std::unique_ptr<PrefixIndex> MakeIndex(const KvConfig& config) {
+  if (!config.enable_prefix_caching) return nullptr;
+  auto index = std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
+                                             static_cast<int32_t>(config.groups.size()));
+  if (config.kv_event_capacity > 0) {
+    index->SetEvents(
+        std::make_unique<KvEventRing>(config.kv_event_capacity, config.block_size, GroupBlockUnits(config)));
+  }
+  return index;
+}
+
 }  // namespace
 
 Status CheckKvConfig(const KvConfig& config) {
@@ -23,134 +45,269 @@ Status CheckKvConfig(const KvConfig& config) {
   if (config.block_size < 1) {
     return Status::InvalidArgument("block_size is " + std::to_string(config.block_size) + ", at least 1 is needed");
   }
+  if (config.max_step_tokens < 0) {
+    return Status::InvalidArgument("max_step_tokens is " + std::to_string(config.max_step_tokens) +
+                                   ", at least 0 is needed");
+  }
+  if (config.kv_event_capacity < 0) {
+    return Status::InvalidArgument("kv_event_capacity is " + std::to_string(config.kv_event_capacity) +
+                                   ", at least 0 is needed");
+  }
   if (config.groups.empty()) return Status::InvalidArgument("there are 0 KV groups, at least 1 is needed");
-  for (const KvGroupSpec& spec : config.groups) FASTLLM_RETURN_IF_ERROR(CheckGroupSpec(spec));
+  for (const KvGroupSpec& spec : config.groups) FASTLLM_RETURN_IF_ERROR(CheckGroupSpec(spec, config.block_size));
   return Status::Ok();
 }
 
-KvManager::KvManager(const KvConfig& config)
+KvManager::KvManager(const KvConfig& config, KvClock clock)
     : block_size_(Checked(config).block_size),
-      index_(config.enable_prefix_caching ? std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
-                                                                          static_cast<int32_t>(config.groups.size()))
-                                          : nullptr),
+      hash_(HashSpec(config)),
+      index_(MakeIndex(config)),
       pool_(config.num_blocks, index_.get()),
-      coordinator_(config.groups, config.block_size, &pool_, index_.get()),
-      row_(config.groups.size()) {}
+      coordinator_(config, &pool_, index_.get()),
+      pins_(config.num_blocks, std::move(clock)) {
+  scratch_.blocks.resize(config.groups.size());
+}
 
 int32_t KvManager::capacity_tokens() const {
-  return static_cast<int32_t>(
-      std::min<int64_t>((pool_.num_blocks() - 1) / num_groups() * int64_t{block_size_}, INT32_MAX));
+  int32_t fits = 0, too_many = std::numeric_limits<int32_t>::max();
+  if (coordinator_.PeakBlocks(too_many) < pool_.num_blocks()) return too_many;
+  while (too_many - fits > 1) {
+    const int32_t middle = fits + (too_many - fits) / 2;
+    (coordinator_.PeakBlocks(middle) < pool_.num_blocks() ? fits : too_many) = middle;
+  }
+  return fits;
 }
 
 void KvManager::Open(KvSlot slot, std::string_view cache_salt) {
+  ExtraKeys keys;
+  keys.cache_salt = cache_salt;
+  Open(slot, std::move(keys));
+}
+
+void KvManager::Open(KvSlot slot, ExtraKeys keys, bool read_cache) {
   if (slot >= static_cast<KvSlot>(slots_.size())) {
     slots_.resize(slot + 1);
     coordinator_.SetNumSlots(slot + 1);
   }
-  FASTLLM_CHECK(coordinator_.num_blocks(slot) == 0, "slot " + std::to_string(slot) + " is in use");
-  slots_[slot].hashes.clear();
-  slots_[slot].extra_keys = CacheSaltKey(cache_salt);
+  FASTLLM_CHECK(table(slot, 0).empty(), "slot " + std::to_string(slot) + " is in use");
+  Slot& s = slots_[slot];
+  s.hashes.clear();
+  s.keys = std::move(keys);
+  s.read_cache = read_cache;
+  s.counted = false;
 }
 
-std::span<const TokenId> KvManager::BlockTokens(std::span<const TokenId> tokens, int32_t block) const {
-  return tokens.subspan(static_cast<size_t>(block) * block_size_, block_size_);
+void KvManager::Reserve(KvSlot slot, int32_t num_tokens) {
+  coordinator_.Reserve(slot, num_tokens);
+  if (index_ != nullptr) slots_[slot].hashes.reserve(num_tokens / block_size_);
 }
 
-void KvManager::ExtendHashes(Slot* slot, std::span<const TokenId> tokens) {
-  const auto num_full = static_cast<int32_t>(tokens.size()) / block_size_;
+std::string_view KvManager::BlockKeys(const ExtraKeys& keys, int32_t block, std::string* scratch) const {
+  if (block > 0 && !keys.vary()) return {};
+  scratch->clear();
+  AppendExtraKeys(keys, block, block_size_, scratch);
+  return *scratch;
+}
+
+void KvManager::ExtendHashes(Slot* slot, std::span<const TokenId> tokens, int32_t num_full) {
   for (auto i = static_cast<int32_t>(slot->hashes.size()); i < num_full; ++i) {
-    slot->hashes.push_back(i == 0 ? HashBlock(kChainSeed, BlockTokens(tokens, 0), slot->extra_keys)
-                                  : HashBlock(slot->hashes.back(), BlockTokens(tokens, i), {}));
+    slot->hashes.push_back(HashBlock(i == 0 ? kChainSeed : slot->hashes.back(), BlockTokens(tokens, i),
+                                     BlockKeys(slot->keys, i, &scratch_.keys), hash_));
+  }
+}
+
+void KvManager::WalkIndex(std::span<const TokenId> tokens, const ExtraKeys& keys, std::span<const BlockHash> hashes,
+                          int32_t most, std::string* scratch, std::vector<PrefixNode>* nodes) const {
+  PrefixNode node = kRootNode;
+  for (int32_t i = 0; i < most; ++i) {
+    node = index_->Find(node, hashes[i], BlockTokens(tokens, i), BlockKeys(keys, i, scratch));
+    if (node == kNoNode) break;
+    nodes->push_back(node);
   }
 }
 
 int32_t KvManager::FindPrefix(KvSlot slot, std::span<const TokenId> tokens) {
-  hit_.clear();
-  hit_slot_ = slot;
-  if (index_ == nullptr || tokens.empty()) return 0;
+  hit_.nodes.clear();
+  hit_.slot = slot;
   Slot& s = slots_[slot];
-  ExtendHashes(&s, tokens);
-  const int32_t most = (static_cast<int32_t>(tokens.size()) - 1) / block_size_;
-  PrefixNode node = kRootNode;
-  for (int32_t i = 0; i < most; ++i) {
-    node = index_->Find(node, s.hashes[i], BlockTokens(tokens, i), i == 0 ? s.extra_keys : std::string_view());
-    if (node == kNoNode) break;
-    hit_.push_back(node);
-  }
-  hit_.resize(coordinator_.HitLength(hit_));
-  return static_cast<int32_t>(hit_.size()) * block_size_;
+  if (index_ == nullptr || !s.read_cache || tokens.empty()) return 0;
+  ExtendHashes(&s, tokens, static_cast<int32_t>(tokens.size()) / block_size_);
+  WalkIndex(tokens, s.keys, s.hashes, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &scratch_.keys,
+            &hit_.nodes);
+  hit_.nodes.resize(coordinator_.HitLength(hit_.nodes));
+  return static_cast<int32_t>(hit_.nodes.size()) * block_size_;
 }
 
-bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_hit, int32_t num_new) {
-  FASTLLM_CHECK(num_hit == 0 || (hit_slot_ == slot && num_hit == static_cast<int32_t>(hit_.size()) * block_size_),
-                "a hit of " + std::to_string(num_hit) + " tokens is not what FindPrefix() found for this slot");
-  FASTLLM_CHECK(num_new > 0 && num_hit + num_new <= static_cast<int32_t>(tokens.size()), "new tokens out of range");
-  FASTLLM_CHECK(coordinator_.num_blocks(slot) == 0, "slot " + std::to_string(slot) + " is admitted already");
-  const auto nodes = std::span<const PrefixNode>(hit_).first(num_hit / block_size_);
-  const int32_t num_hit_blocks = static_cast<int32_t>(nodes.size());
-  const int32_t all_new = coordinator_.BlocksToGrow(num_hit_blocks, static_cast<int32_t>(tokens.size()));
-  // Free blocks of the hit leave the free list too.
-  if (all_new + coordinator_.FreeBlocksInHit(nodes) > pool_.num_free_blocks() - reserved_) return false;
+void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t most,
+                       std::vector<PrefixNode>* nodes) const {
+  std::string scratch;
+  BlockHash hash = kChainSeed;
+  PrefixNode node = kRootNode;
+  for (int32_t i = 0; i < most; ++i) {
+    const std::string_view extra = BlockKeys(keys, i, &scratch);
+    hash = HashBlock(hash, BlockTokens(tokens, i), extra, hash_);
+    node = index_->Find(node, hash, BlockTokens(tokens, i), extra);
+    if (node == kNoNode) break;
+    nodes->push_back(node);
+  }
+  nodes->resize(coordinator_.HitLength(*nodes));
+}
 
-  const int32_t new_now = coordinator_.BlocksToGrow(num_hit_blocks, num_hit + num_new);
+int32_t KvManager::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
+  if (index_ == nullptr || tokens.empty()) return 0;
+  std::vector<PrefixNode> nodes;
+  LookUp(tokens, keys, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &nodes);
+  return static_cast<int32_t>(nodes.size()) * block_size_;
+}
+
+bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_hit, int32_t num_new,
+                      int32_t num_spare) {
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  FASTLLM_CHECK(num_hit == 0 || (hit_.slot == slot && num_hit == static_cast<int32_t>(hit_.nodes.size()) * block_size_),
+                "a hit of " + std::to_string(num_hit) + " tokens is not what FindPrefix() found for this slot");
+  FASTLLM_CHECK(num_new > 0 && num_hit + num_new <= num_tokens, "new tokens out of range");
+  FASTLLM_CHECK(table(slot, 0).empty(), "slot " + std::to_string(slot) + " is admitted already");
+  EndExpiredPins();
+  const auto nodes = std::span<const PrefixNode>(hit_.nodes).first(num_hit / block_size_);
+  const int32_t end = num_hit + num_new;
+  const int32_t in_hit = coordinator_.BlocksInHit(nodes);
+  const int32_t all_new = std::max(coordinator_.PeakBlocks(num_tokens) - in_hit,
+                                   coordinator_.BlocksToGrowHit(num_hit, end));
+  // Free blocks of the hit leave the free list too.
+  const int32_t needed = all_new + coordinator_.FreeBlocksInHit(nodes);
+  if (needed > pool_.num_free_blocks() - reserved_ - num_spare) return false;
+
   Slot& s = slots_[slot];
   coordinator_.AttachHit(slot, nodes);
-  s.tail = nodes.empty() ? kRootNode : nodes.back();
-  s.num_indexed = num_hit_blocks;
-  hit_slot_ = -1;
-  coordinator_.Grow(slot, num_hit + num_new, nullptr);
-  SetReserved(&s, all_new - new_now);
-  IndexFullBlocks(slot, tokens, num_hit + num_new);
+  SetTail(&s, nodes.empty() ? kRootNode : nodes.back());
+  s.num_indexed = static_cast<int32_t>(nodes.size());
+  s.num_known = num_tokens;
+  hit_.slot = -1;
+  coordinator_.Grow(slot, end, nullptr);
+  s.num_covered = coordinator_.num_covered(slot);
+  UpdateReserved(slot, end);
+  IndexFullBlocks(slot, tokens, end);
+  CountQuery(&s, num_tokens, num_hit);
   return true;
 }
 
+void KvManager::CountQuery(Slot* slot, int64_t query, int64_t hit) {
+  if (index_ == nullptr || !slot->read_cache) return;
+  ++(slot->counted ? stats_.preempted_requests : stats_.requests);
+  (slot->counted ? stats_.preempted_query_tokens : stats_.query_tokens) += query;
+  (slot->counted ? stats_.preempted_hit_tokens : stats_.hit_tokens) += hit;
+  slot->counted = true;
+}
+
 bool KvManager::Extend(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed, int32_t num_new,
-                       std::vector<std::vector<BlockId>>* new_blocks) {
+                       std::vector<std::vector<BlockId>>* new_blocks, int32_t num_in_flight) {
+  const Slot& s = slots_[slot];
   const int32_t end = num_computed + num_new;
-  const int32_t needed = coordinator_.BlocksToGrow(coordinator_.num_blocks(slot), end);
-  if (needed > pool_.num_free_blocks()) return false;
-  if (needed > 0) {
-    hit_slot_ = -1;
-    coordinator_.Grow(slot, end, new_blocks);
-    SetReserved(&slots_[slot], std::max(0, slots_[slot].reserved - needed));
+  if (end > s.num_covered) {
+    if (!GrowTables(slot, num_computed, num_in_flight, end, new_blocks)) return false;
+  } else if (s.reserved > 0) {
+    UpdateReserved(slot, end);
   }
   IndexFullBlocks(slot, tokens, end);
   return true;
 }
 
-void KvManager::IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed) {
-  if (index_ == nullptr) return;
-  Slot& s = slots_[slot];
-  const int32_t num_full = std::min(num_computed, static_cast<int32_t>(tokens.size())) / block_size_;
-  if (num_full <= s.num_indexed) return;
-  hit_slot_ = -1;
-  ExtendHashes(&s, tokens);
-  for (int32_t i = s.num_indexed; i < num_full; ++i) {
-    for (int32_t group = 0; group < num_groups(); ++group) row_[group] = table(slot, group)[i];
-    s.tail =
-        index_->Insert(s.tail, s.hashes[i], BlockTokens(tokens, i), i == 0 ? s.extra_keys : std::string_view(), row_);
+bool KvManager::GrowTables(KvSlot slot, int32_t num_computed, int32_t num_in_flight, int32_t end,
+                           std::vector<std::vector<BlockId>>* new_blocks) {
+  hit_.slot = -1;
+  EndExpiredPins();
+  coordinator_.FreeBehind(slot, num_computed - num_in_flight);
+  const bool fits = coordinator_.BlocksToGrow(slot, end) <= pool_.num_free_blocks();
+  if (fits) {
+    coordinator_.Grow(slot, end, new_blocks);
+    slots_[slot].num_covered = coordinator_.num_covered(slot);
   }
+  UpdateReserved(slot, fits ? end : num_computed);
+  return fits;
+}
+
+void KvManager::IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed) {
+  Slot& s = slots_[slot];
+  const int32_t num_tokens = std::min(num_computed, static_cast<int32_t>(tokens.size()));
+  if (index_ == nullptr || num_tokens - s.num_indexed * block_size_ < block_size_) return;
+  int32_t num_full = num_tokens / block_size_;
+  // Nodes are kept by the blocks in them and below them, so stop at the last one that gets a block.
+  while (num_full > s.num_indexed && !coordinator_.BlocksEndingAt(slot, num_full - 1, &scratch_.blocks)) --num_full;
+  if (num_full == s.num_indexed) return;
+  hit_.slot = -1;
+  ExtendHashes(&s, tokens, num_full);
+  PrefixNode node = s.tail;
+  for (int32_t i = s.num_indexed; i < num_full; ++i) {
+    coordinator_.BlocksEndingAt(slot, i, &scratch_.blocks);
+    node = index_->Insert(node, s.hashes[i], BlockTokens(tokens, i), BlockKeys(s.keys, i, &scratch_.keys),
+                          scratch_.blocks);
+  }
+  SetTail(&s, node);
   s.num_indexed = num_full;
 }
 
-void KvManager::SetReserved(Slot* slot, int32_t blocks) {
-  reserved_ += blocks - slot->reserved;
-  slot->reserved = blocks;
+void KvManager::SetTail(Slot* slot, PrefixNode node) {
+  if (index_ == nullptr) return;
+  index_->Hold(node);
+  index_->Release(std::exchange(slot->tail, node));
+}
+
+// While its known tokens are not all computed, a sequence keeps what it may still come to hold set aside.
+void KvManager::UpdateReserved(KvSlot slot, int32_t end) {
+  Slot& s = slots_[slot];
+  if (s.reserved == 0 && end >= s.num_known) return;
+  const int32_t rest = end >= s.num_known ? 0 : coordinator_.PeakBlocks(s.num_known) - coordinator_.num_held(slot);
+  reserved_ += std::max(0, rest) - s.reserved;
+  s.reserved = std::max(0, rest);
 }
 
 void KvManager::Free(KvSlot slot) {
   Slot& s = slots_[slot];
   coordinator_.Free(slot);
-  SetReserved(&s, 0);
-  s.tail = kRootNode;
+  SetTail(&s, kRootNode);
   s.num_indexed = 0;
-  hit_slot_ = -1;
+  s.num_covered = 0;
+  s.num_known = 0;
+  reserved_ -= std::exchange(s.reserved, 0);
+  hit_.slot = -1;
 }
 
 void KvManager::Close(KvSlot slot) {
   Free(slot);
   slots_[slot].hashes.clear();
-  slots_[slot].extra_keys.clear();
+  slots_[slot].keys = {};
+}
+
+void KvManager::EndExpiredPins() {
+  if (!pins_.MayExpire()) return;
+  std::vector<BlockId> ended;
+  pins_.Expire(&ended);
+  for (BlockId block : ended) pool_.SetLevel(block, 0);
+}
+
+Result<int32_t> KvManager::PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority,
+                                     int64_t ttl_ms) {
+  if (priority < 0 || priority > BlockPool::kMaxLevel) {
+    return Status::InvalidArgument("the priority of a pin is " + std::to_string(priority) + ", it must be in [0, " +
+                                   std::to_string(BlockPool::kMaxLevel) + "]");
+  }
+  if (ttl_ms < 0) {
+    return Status::InvalidArgument("the ttl of a pin is " + std::to_string(ttl_ms) + " ms, at least 0 is needed");
+  }
+  if (index_ == nullptr) return 0;
+  EndExpiredPins();
+  std::vector<PrefixNode> nodes;
+  LookUp(tokens, keys, static_cast<int32_t>(tokens.size()) / block_size_, &nodes);
+  // Backwards, so that the tail of the prefix is taken before its head.
+  for (PrefixNode node : std::views::reverse(nodes)) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const BlockId block = index_->AnyBlock(node, group);
+      if (block == kNullBlock) continue;
+      pool_.SetLevel(block, priority);
+      pins_.Set(block, priority > 0 ? ttl_ms : 0);
+    }
+  }
+  return static_cast<int32_t>(nodes.size()) * block_size_;
 }
 
 std::vector<std::vector<BlockId>> KvManager::Tables(KvSlot slot) const {
@@ -161,8 +318,10 @@ std::vector<std::vector<BlockId>> KvManager::Tables(KvSlot slot) const {
 }
 
 bool KvManager::ResetPrefixCache() {
-  hit_slot_ = -1;
-  return pool_.ResetPrefixCache();
+  hit_.slot = -1;
+  if (!pool_.ResetPrefixCache()) return false;
+  pins_.Clear();
+  return true;
 }
 
 }  // namespace fastllm

@@ -1,5 +1,5 @@
-// KvManager: the KV cache as the scheduler sees it: find a cached prefix, admit, extend, free. Knows tokens and salts,
-// not requests. Contracts: cpp/docs/contract.md, section "kv". One thread.
+// KvManager: the KV cache as the scheduler sees it: find a cached prefix, admit, extend, free. Knows tokens and extra
+// keys, not requests. Contracts: cpp/docs/contract.md, section "kv". One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,62 @@
 #include "core/kv/block_hash.h"
 #include "core/kv/block_pool.h"
 #include "core/kv/coordinator.h"
+#include "core/kv/extra_keys.h"
+#include "core/kv/kv_events.h"
+#include "core/kv/pin_table.h"
 #include "core/kv/prefix_index.h"
 #include "fastllm/status.h"
 
 namespace fastllm {
 
-// kInvalidArgument for numbers out of range, kUnimplemented for a group kind without a manager.
+// kInvalidArgument for numbers out of range.
 Status CheckKvConfig(const KvConfig& config);
+
+// Counted at admission, so that retries count once. A sequence that does not read the cache is not counted; the first
+// three are of first admissions, the others of admissions after a preemption.
+struct PrefixCacheStats {
+  int64_t requests = 0;
+  int64_t query_tokens = 0;
+  int64_t hit_tokens = 0;
+  int64_t preempted_requests = 0;
+  int64_t preempted_query_tokens = 0;
+  int64_t preempted_hit_tokens = 0;
+};
 
 class KvManager {
  public:
-  // FASTLLM_CHECKs what CheckKvConfig() reports.
-  explicit KvManager(const KvConfig& config);
+  // FASTLLM_CHECKs what CheckKvConfig() reports. The clock is for pins.
+  explicit KvManager(const KvConfig& config, KvClock clock = SteadyClockMs);
   KvManager(const KvManager&) = delete;
   KvManager& operator=(const KvManager&) = delete;
 
-  // Starts a sequence in an unused slot. Prefixes are shared only between sequences of equal salt.
+  // Starts a sequence in an unused slot. Prefixes are shared only between sequences of equal extra keys. One that does
+  // not read the cache (it needs the logits of its whole prompt) never hits; what it computes is cached all the same.
+  void Open(KvSlot slot, ExtraKeys keys, bool read_cache = true);
   void Open(KvSlot slot, std::string_view cache_salt);
+  // So that the sequence grows to that many tokens without allocating memory.
+  void Reserve(KvSlot slot, int32_t num_tokens);
 
   // The longest cached prefix of `tokens`, in tokens: whole blocks, and at most tokens.size() - 1, so that at least
   // one token is left to compute. No side effects on the cache. The slot must hold no blocks. `tokens` must start with
   // what was passed for this slot before: hashes are kept from call to call.
   int32_t FindPrefix(KvSlot slot, std::span<const TokenId> tokens);
 
+  // What FindPrefix() would find for a new sequence of these tokens. No side effects.
+  int32_t CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const;
+
   // Gives a slot without blocks the prefix that the last FindPrefix() found (num_hit tokens of it: its result, or 0)
   // and room for num_new tokens more. False, and nothing changed, unless all of `tokens` would fit in the blocks that
-  // are free and not set aside for the rest of other admitted sequences' tokens.
-  bool Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_hit, int32_t num_new);
+  // are free and not set aside for the rest of other admitted sequences' tokens, with num_spare blocks left over.
+  bool Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_hit, int32_t num_new, int32_t num_spare = 0);
 
-  // Makes room for tokens num_computed .. num_computed + num_new - 1 of an admitted sequence. False, and nothing
-  // changed, when the pool has too few free blocks. new_blocks (may be null) becomes [group][block] when the sequence
-  // got any and is left alone otherwise.
+  // Makes room for tokens num_computed .. num_computed + num_new - 1 of an admitted sequence; `tokens` are the known
+  // ones. The last num_in_flight of the computed ones are not final: a step that reads behind them may still run, so
+  // only blocks that no token after the final ones reads are given back. False when the pool has too few free blocks;
+  // then no block was taken. new_blocks (may be null) becomes [group][entry] when the tables grew and is left alone
+  // otherwise.
   bool Extend(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed, int32_t num_new,
-              std::vector<std::vector<BlockId>>* new_blocks);
+              std::vector<std::vector<BlockId>>* new_blocks, int32_t num_in_flight = 0);
 
   // Gives the blocks back (preemption); the slot stays open.
   void Free(KvSlot slot);
@@ -54,43 +77,79 @@ class KvManager {
   // Gives the blocks back and forgets the sequence.
   void Close(KvSlot slot);
 
-  // The blocks of a sequence, [group][block].
+  // Pins the cached part of a prefix (whole blocks) and returns its tokens: its free blocks are taken only when no
+  // unpinned one is left, lower priorities first. The pin ends after ttl_ms (0: never), when the block is taken after
+  // all, or by priority 0. kInvalidArgument for a priority outside [0, BlockPool::kMaxLevel] or a negative ttl.
+  Result<int32_t> PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority, int64_t ttl_ms);
+
+  // The blocks of a sequence, [group][entry]; null where none is needed.
   std::vector<std::vector<BlockId>> Tables(KvSlot slot) const;
   const std::vector<BlockId>& table(KvSlot slot, int32_t group) const { return coordinator_.table(group, slot); }
 
-  // Forgets all cached prefixes. False while any sequence holds blocks.
+  // Forgets all cached prefixes and pins. False while any sequence holds blocks.
   bool ResetPrefixCache();
 
   // Tokens that one sequence can store when it has the pool to itself.
   int32_t capacity_tokens() const;
   int32_t num_groups() const { return coordinator_.num_groups(); }
   int32_t reserved_blocks() const { return reserved_; }
+  const PrefixCacheStats& stats() const { return stats_; }
   const BlockPool& pool() const { return pool_; }
   const PrefixIndex* index() const { return index_.get(); }  // null when prefix caching is off
+  KvEventRing* events() const { return index_ == nullptr ? nullptr : index_->events(); }  // null when off
 
  private:
   struct Slot {
     std::vector<BlockHash> hashes;  // of the full blocks seen so far
-    std::string extra_keys;         // of block 0
-    PrefixNode tail = kRootNode;    // node of the last block that is in the index
-    int32_t num_indexed = 0;        // blocks of this sequence that are in the index
-    int32_t reserved = 0;           // blocks set aside for the tokens that were known at admission
+    ExtraKeys keys;
+    PrefixNode tail = kRootNode;  // node of the last block that is in the index; held
+    int32_t num_indexed = 0;      // blocks of this sequence that are in the index
+    int32_t num_covered = 0;      // tokens that its tables cover
+    int32_t num_known = 0;        // tokens at admission
+    int32_t reserved = 0;         // blocks set aside for the tokens that were known at admission
+    bool read_cache = true;
+    bool counted = false;         // in stats_
+  };
+  // The last FindPrefix(); any change of the cache ends it.
+  struct Hit {
+    std::vector<PrefixNode> nodes;
+    KvSlot slot = -1;
+  };
+  struct Scratch {
+    std::vector<BlockId> blocks;  // one per group, while indexing
+    std::string keys;             // extra keys of one block
   };
 
-  void ExtendHashes(Slot* slot, std::span<const TokenId> tokens);
+  std::string_view BlockKeys(const ExtraKeys& keys, int32_t block, std::string* scratch) const;
+  void ExtendHashes(Slot* slot, std::span<const TokenId> tokens, int32_t num_full);
+  // The nodes of the first `most` blocks, up to the first that is not in the index.
+  void WalkIndex(std::span<const TokenId> tokens, const ExtraKeys& keys, std::span<const BlockHash> hashes,
+                 int32_t most, std::string* scratch, std::vector<PrefixNode>* nodes) const;
+  // The same where hashes are not kept, cut to a usable hit.
+  void LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t most,
+              std::vector<PrefixNode>* nodes) const;
+  bool GrowTables(KvSlot slot, int32_t num_computed, int32_t num_in_flight, int32_t end,
+                  std::vector<std::vector<BlockId>>* new_blocks);
   void IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed);
-  void SetReserved(Slot* slot, int32_t blocks);
-  std::span<const TokenId> BlockTokens(std::span<const TokenId> tokens, int32_t block) const;
+  void SetTail(Slot* slot, PrefixNode node);
+  void UpdateReserved(KvSlot slot, int32_t end);
+  void CountQuery(Slot* slot, int64_t query, int64_t hit);
+  void EndExpiredPins();
+  std::span<const TokenId> BlockTokens(std::span<const TokenId> tokens, int32_t block) const {
+    return tokens.subspan(static_cast<size_t>(block) * block_size_, block_size_);
+  }
 
   int32_t block_size_;
+  BlockHashSpec hash_;
   std::unique_ptr<PrefixIndex> index_;
   BlockPool pool_;
   KvCoordinator coordinator_;
+  PinTable pins_;
   std::vector<Slot> slots_;
-  std::vector<PrefixNode> hit_;  // of the last FindPrefix(), for hit_slot_; any change of the cache ends it
-  KvSlot hit_slot_ = -1;
-  std::vector<BlockId> row_;  // one block per group, while indexing
-  int32_t reserved_ = 0;      // sum over slots
+  Hit hit_;
+  Scratch scratch_;
+  int32_t reserved_ = 0;  // sum over slots
+  PrefixCacheStats stats_;
 };
 
 }  // namespace fastllm

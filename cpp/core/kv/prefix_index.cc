@@ -20,9 +20,9 @@ PrefixIndex::PrefixIndex(int32_t num_blocks, int32_t block_size, int32_t num_gro
 
 PrefixNode PrefixIndex::Find(PrefixNode parent, const BlockHash& hash, std::span<const TokenId> tokens,
                              std::string_view extra_keys) const {
-  for (PrefixNode id = buckets_[Bucket(hash)]; id != kNoNode; id = nodes_[id].next) {
+  for (PrefixNode id = buckets_[Bucket(hash.lo)]; id != kNoNode; id = nodes_[id].next) {
     const Node& node = nodes_[id];
-    if (node.hash == hash && node.parent == parent && node.extra_keys == extra_keys &&
+    if (node.hash == hash.lo && node.parent == parent && node.extra_keys == extra_keys &&
         std::equal(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_)) {
       return id;
     }
@@ -42,14 +42,14 @@ PrefixNode PrefixIndex::NewNode(PrefixNode parent, const BlockHash& hash, std::s
     heads_.resize(heads_.size() + num_groups_, kNullBlock);
   }
   Node& node = nodes_[id];
-  node.hash = hash;
+  node.hash = hash.lo;
   node.parent = parent;
   node.holders = 0;
   node.extra_keys = extra_keys;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_);
-  node.next = buckets_[Bucket(hash)];
-  buckets_[Bucket(hash)] = id;
-  if (parent != kRootNode) ++nodes_[parent].holders;
+  node.next = buckets_[Bucket(hash.lo)];
+  buckets_[Bucket(hash.lo)] = id;
+  Hold(parent);
   ++num_nodes_;
   return id;
 }
@@ -58,7 +58,6 @@ PrefixNode PrefixIndex::Insert(PrefixNode parent, const BlockHash& hash, std::sp
                                std::string_view extra_keys, std::span<const BlockId> blocks) {
   FASTLLM_CHECK(static_cast<int32_t>(tokens.size()) == block_size_, "only full blocks are indexed");
   FASTLLM_CHECK(static_cast<int32_t>(blocks.size()) == num_groups_, "one block for each group");
-  FASTLLM_CHECK(std::ranges::any_of(blocks, [](BlockId b) { return b != kNullBlock; }), "no block to index");
   PrefixNode id = Find(parent, hash, tokens, extra_keys);
   if (id == kNoNode) id = NewNode(parent, hash, tokens, extra_keys);
   for (int32_t group = 0; group < num_groups_; ++group) {
@@ -66,6 +65,7 @@ PrefixNode PrefixIndex::Insert(PrefixNode parent, const BlockHash& hash, std::sp
     if (block == kNullBlock) continue;
     FASTLLM_CHECK(!Contains(block), "block " + std::to_string(block) + " is in the index already");
     BlockId& head = heads_[id * num_groups_ + group];
+    if (events_ != nullptr && head == kNullBlock) ReportStored(id, group);
     entries_[block] = {id, group, kNullBlock, head};
     if (head != kNullBlock) entries_[head].prev = block;
     head = block;
@@ -86,8 +86,26 @@ bool PrefixIndex::Erase(BlockId block) {
   if (entry.next != kNullBlock) entries_[entry.next].prev = entry.prev;
   entries_[block] = Entry{};
   --num_cached_;
+  if (events_ != nullptr && AnyBlock(entry.node, entry.group) == kNullBlock) {
+    events_->Removed(entry.group, nodes_[entry.node].hash);
+  }
   DropHolder(entry.node);
   return true;
+}
+
+// A block of the group covers the node and the ones above it that make up one block of the group.
+void PrefixIndex::ReportStored(PrefixNode node, int32_t group) {
+  const int32_t count = events_->group_blocks(group);
+  PrefixNode parent = node;
+  for (int32_t i = 0; i < count; ++i) parent = nodes_[parent].parent;
+  const std::span<TokenId> out = events_->BeginStored(group, nodes_[node].hash, parent != kRootNode,
+                                                      parent == kRootNode ? 0 : nodes_[parent].hash);
+  if (out.empty()) return;
+  for (int32_t i = count - 1; i >= 0; --i, node = nodes_[node].parent) {
+    const auto tokens = tokens_.begin() + static_cast<ptrdiff_t>(node) * block_size_;
+    std::copy(tokens, tokens + block_size_, out.begin() + static_cast<ptrdiff_t>(i) * block_size_);
+  }
+  events_->Publish();
 }
 
 void PrefixIndex::DropHolder(PrefixNode id) {
@@ -117,6 +135,7 @@ void PrefixIndex::Clear() {
   unused_ = kNoNode;
   num_cached_ = 0;
   num_nodes_ = 0;
+  if (events_ != nullptr) events_->Cleared();
 }
 
 }  // namespace fastllm

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/kv/block_hash.h"
+#include "core/kv/kv_events.h"
 
 namespace fastllm {
 
@@ -19,8 +22,7 @@ using PrefixNode = int32_t;
 inline constexpr PrefixNode kRootNode = -1;  // the empty prefix, parent of every block 0
 inline constexpr PrefixNode kNoNode = -2;
 
-// A node stays while a block holds it or a longer prefix hangs below it, so a node number that a caller got is valid
-// as long as the caller holds a reference to one of its blocks. Equal contents computed twice are two blocks of one
+// A node stays while a block is in it, a longer prefix hangs below it or a caller holds it. Equal contents computed twice are two blocks of one
 // node; they are not merged, so block tables only grow at the end.
 class PrefixIndex {
  public:
@@ -32,9 +34,16 @@ class PrefixIndex {
                   std::string_view extra_keys) const;
 
   // Enters blocks[g], the block of KV group g (null: none), under the content, and returns the node. None of the
-  // blocks may be in the index already. O(1).
+  // blocks may be in the index already. With null blocks only, the caller has to insert a longer prefix, or hold the
+  // node, before it does anything else: nothing keeps the node. O(1).
   PrefixNode Insert(PrefixNode parent, const BlockHash& hash, std::span<const TokenId> tokens,
                     std::string_view extra_keys, std::span<const BlockId> blocks);
+
+  // A held node stays until it is released as often. kRootNode needs no holder: nothing happens.
+  void Hold(PrefixNode node) {
+    if (node != kRootNode) ++nodes_[node].holders;
+  }
+  void Release(PrefixNode node) { DropHolder(node); }
 
   // Takes a block out. False when it was not in. O(1) amortised.
   bool Erase(BlockId block);
@@ -46,6 +55,10 @@ class PrefixIndex {
   BlockId AnyBlock(PrefixNode node, int32_t group) const { return heads_[node * num_groups_ + group]; }
 
   void Clear();
+
+  // Where it is reported from now on what is stored, removed and cleared; null: nowhere.
+  void SetEvents(std::unique_ptr<KvEventRing> events) { events_ = std::move(events); }
+  KvEventRing* events() const { return events_.get(); }
 
   int32_t block_size() const { return block_size_; }
   int32_t num_cached_blocks() const { return num_cached_; }
@@ -60,18 +73,19 @@ class PrefixIndex {
     BlockId next = kNullBlock;
   };
   struct Node {
-    BlockHash hash;
+    uint64_t hash = 0;          // BlockHash.lo; the contents decide
     PrefixNode parent = kNoNode;
     PrefixNode next = kNoNode;  // in the hash bucket, or in the list of unused nodes
-    int32_t holders = 0;        // blocks of any group, plus child nodes
+    int32_t holders = 0;        // blocks of any group, child nodes, and Hold()
     std::string extra_keys;
   };
 
   PrefixNode NewNode(PrefixNode parent, const BlockHash& hash, std::span<const TokenId> tokens,
                      std::string_view extra_keys);
   void DropHolder(PrefixNode node);
+  void ReportStored(PrefixNode node, int32_t group);
   void Unchain(PrefixNode node);
-  size_t Bucket(const BlockHash& hash) const { return hash.lo & (buckets_.size() - 1); }
+  size_t Bucket(uint64_t hash) const { return hash & (buckets_.size() - 1); }
 
   int32_t block_size_;
   int32_t num_groups_;
@@ -83,6 +97,7 @@ class PrefixIndex {
   std::vector<TokenId> tokens_;      // [node][block_size]
   std::vector<BlockId> heads_;       // [node][group]
   std::vector<PrefixNode> buckets_;  // a power of two of them
+  std::unique_ptr<KvEventRing> events_;
 };
 
 }  // namespace fastllm
