@@ -49,14 +49,17 @@ class Scheduler {
   // Ends a sequence from outside (abort, stop string) in whatever state it is; frees its blocks. False when unknown.
   bool Finish(RequestId id);
 
-  // Plans the next step. An empty plan (no rows) means that there is nothing to run.
+  // Plans the next step. With async_scheduling the result of the plan before may still be missing: a sequence whose
+  // token is in flight is planned all the same, and the executor takes the token from its own copy. An empty plan (no
+  // rows) means that there is nothing to run now, or that max_in_flight() plans wait for their Update().
   StepPlan Schedule();
 
-  // Applies the result of a plan: appends tokens, checks token-level stops, frees finished sequences. Sequences
-  // that Finish() removed meanwhile are skipped.
+  // Applies the result of the oldest plan without one: appends tokens, checks token-level stops, frees finished
+  // sequences. Sequences that have ended meanwhile are skipped, so a row planned behind a stop has no effect.
   std::vector<SequenceUpdate> Update(const StepPlan& plan, const StepResult& result);
 
-  bool HasWork() const;  // something waits or runs
+  int32_t max_in_flight() const;  // plans that may wait for their Update(): 2, or 1 without async_scheduling
+  bool HasWork() const;           // something waits or runs
   SchedulerStats stats() const;
 
   // Forgets all cached prefixes. False while any sequence holds blocks.
