@@ -214,6 +214,7 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   sequence.request = std::move(request);
   const SeqSlot slot = impl_->table.Insert(std::move(sequence));
   impl_->kv.Open(slot, impl_->table[slot].seq.request->cache_salt);
+  impl_->kv.Reserve(slot, static_cast<int32_t>(most));
   impl_->waiting.PushBack(slot);
   return Status::Ok();
 }
@@ -281,5 +282,18 @@ SchedulerStats Scheduler::stats() const {
 }
 
 bool Scheduler::ResetPrefixCache() { return impl_->kv.ResetPrefixCache(); }
+
+int32_t Scheduler::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
+  return impl_->kv.CountCachedTokens(tokens, keys);
+}
+
+Result<int32_t> Scheduler::PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority,
+                                     int64_t ttl_ms) {
+  return impl_->kv.PinPrefix(tokens, keys, priority, ttl_ms);
+}
+
+PrefixCacheStats Scheduler::prefix_cache_stats() const { return impl_->kv.stats(); }
+
+KvEventRing* Scheduler::kv_events() const { return impl_->kv.events(); }
 
 }  // namespace fastllm

@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/config/resolved.h"
+#include "core/kv/extra_keys.h"
+#include "core/kv/kv_events.h"
+#include "core/kv/prefix_cache_stats.h"
 #include "core/request/request.h"
 #include "core/step/step_plan.h"
 #include "core/step/step_result.h"
@@ -64,6 +68,12 @@ class Scheduler {
 
   // Forgets all cached prefixes. False while any sequence holds blocks.
   bool ResetPrefixCache();
+  // As KvManager's: the hit that a request would get now, without side effects; a pin of what is cached of a prefix.
+  int32_t CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const;
+  Result<int32_t> PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority, int64_t ttl_ms);
+  PrefixCacheStats prefix_cache_stats() const;
+  // For one reader thread; lives as long as the scheduler. Null when KV events are off.
+  KvEventRing* kv_events() const;
 
  private:
   struct Impl;

@@ -51,7 +51,7 @@ class Writer {
   template <typename T>
     requires std::is_class_v<T>
   void Field(const T& v) {
-    VisitMembers(v, [this](const auto&... member) { (Field(member), ...); });
+    VisitMembers(v, [this](const auto&... member) { (this->Field(member), ...); });
   }
 
   std::string Finish(Kind kind) && {
@@ -111,7 +111,7 @@ class Reader {
   template <typename T>
     requires std::is_class_v<T>
   void Field(T& v) {
-    VisitMembers(v, [this](auto&... member) { (Field(member), ...); });
+    VisitMembers(v, [this](auto&... member) { (this->Field(member), ...); });
   }
 
  private:
