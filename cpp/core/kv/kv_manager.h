@@ -86,7 +86,7 @@ class KvManager {
   // Tokens that one sequence can store when it has the pool to itself.
   int32_t capacity_tokens() const;
   int32_t num_groups() const { return coordinator_.num_groups(); }
-  int32_t reserved_blocks() const { return reserved_; }
+  int32_t reserved_blocks() const { return counts_.reserved; }
   int32_t last_shortfall() const { return counts_.shortfall; }   // blocks that the last Admit() that failed lacked
   int64_t num_units_indexed() const { return counts_.indexed; }  // ever
   const PrefixCacheStats& stats() const { return stats_; }
@@ -112,8 +112,9 @@ class KvManager {
     KvSlot slot = -1;
   };
   struct Counts {
-    int32_t shortfall = 0;
-    int64_t indexed = 0;
+    int32_t reserved = 0;   // blocks, sum over slots
+    int32_t shortfall = 0;  // last_shortfall()
+    int64_t indexed = 0;    // num_units_indexed()
   };
   struct Scratch {
     std::vector<BlockId> blocks;  // one per group, while indexing
@@ -148,7 +149,6 @@ class KvManager {
   std::vector<Slot> slots_;
   Hit hit_;
   Scratch scratch_;
-  int32_t reserved_ = 0;  // sum over slots
   Counts counts_;
   PrefixCacheStats stats_;
 };
