@@ -31,7 +31,7 @@ TEST_F(SchedulerTest, PrefillThenDecodeThenLength) {
   EXPECT_TRUE(plan.added.empty());
   ASSERT_EQ(plan.diffs.size(), 1u);
   EXPECT_EQ(plan.diffs[0].num_computed_tokens, 5);
-  EXPECT_EQ(plan.diffs[0].new_block_ids, (std::vector<Blocks>{{}}));
+  EXPECT_EQ(plan.diffs[0].new_block_ids, (std::vector<Blocks>{}));
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kNone);
   Step();
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kLength);
@@ -45,7 +45,7 @@ TEST_F(SchedulerTest, ANewBlockIsSentWhenItIsNeeded) {
   Add(1, 4);
   EXPECT_EQ(Step().added[0].block_ids, (std::vector<Blocks>{{1}}));
   EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{2}}));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{}}));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{}));
   EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{3}}));
 }
 
@@ -280,19 +280,6 @@ TEST_F(SchedulerTest, ResetPrefixCacheNeedsAnIdlePool) {
   EXPECT_TRUE(scheduler().ResetPrefixCache());
   ASSERT_TRUE(scheduler().Add(Make(2, Range(12, 1000))).ok());
   EXPECT_EQ(Rows(Step()), "2:12*");
-}
-
-TEST_F(SchedulerTest, APlanMayBeMadeBeforeTheResultOfTheLastOne) {
-  sched_.max_num_batched_tokens = 10;
-  Add(1, 6);
-  Add(2, 9);
-  const StepPlan first = scheduler().Schedule();
-  EXPECT_EQ(Rows(first), "1:6* 2:4");
-  const StepPlan second = scheduler().Schedule();  // 1 waits for its token, 2 goes on
-  EXPECT_EQ(Rows(second), "2:5*");
-  EXPECT_EQ(scheduler().Update(first, executor_->Run(first)).size(), 1u);
-  EXPECT_EQ(scheduler().Update(second, executor_->Run(second)).size(), 1u);
-  EXPECT_EQ(Rows(Step()), "1:1* 2:1*");
 }
 
 }  // namespace
