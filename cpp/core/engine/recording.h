@@ -35,8 +35,8 @@ concept RecordedAs = std::is_same_v<std::remove_const_t<S>, T>;
 // The bindings fail to compile when a struct gets a field that is not recorded.
 template <RecordedAs<SchedConfig> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [seqs, tokens, len, threshold, chunked] = s;
-  v(seqs, tokens, len, threshold, chunked);
+  auto& [seqs, tokens, len, threshold, chunked, overlap] = s;
+  v(seqs, tokens, len, threshold, chunked, overlap);
 }
 template <RecordedAs<KvGroupSpec> S>
 void VisitMembers(S& s, auto&& v) {
