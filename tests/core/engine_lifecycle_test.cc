@@ -278,20 +278,21 @@ TEST(EngineLifecycle, AnExecutorThatCannotSleepSaysSo) {
 }
 
 TEST(EngineLifecycle, KeptRequestsWithBlocksForbidSleepAndReset) {
-  std::vector<std::string> log;
-  EngineCore engine(Sched(), Kv(), std::make_unique<SleepyExecutor>(&log), Letters());
-  ASSERT_TRUE(engine.Add(MakeRequest(1, Ids(9, 0), 1)).ok());
-  Collect(&engine, 1);
-  ASSERT_TRUE(engine.ResetPrefixCache().ok());
-  ASSERT_TRUE(engine.Add(MakeRequest(2, Ids(9, 0), 50)).ok());
-  ASSERT_TRUE(engine.Pause(PauseMode::kKeep).ok());
-  const EngineStats stats = engine.stats();
-  if (stats.running == 1) {
-    EXPECT_EQ(engine.Sleep(1).code(), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(engine.ResetPrefixCache().code(), StatusCode::kFailedPrecondition);
-  }
-  ASSERT_TRUE(engine.Resume().ok());
-  EXPECT_EQ(Collect(&engine, 1)[2].last.num_cached_tokens, 0);
+  Gated parts;
+  ASSERT_TRUE(parts.engine.Add(MakeRequest(1, Ids(9, 0), 30)).ok());
+  parts.gate.entered.acquire();
+  auto paused = parts.Start(PauseKeep);
+  parts.gate.Open();
+  ASSERT_TRUE(paused.get().ok());
+  ASSERT_GT(parts.engine.stats().used_blocks, 0);
+  EXPECT_EQ(parts.engine.Sleep(1).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(parts.engine.ResetPrefixCache().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(parts.engine.Resume().ok());
+  EXPECT_EQ(Collect(&parts.engine, 1)[1].ids.size(), 30u);
+  // 8 of them would come from the cache.
+  ASSERT_TRUE(parts.engine.ResetPrefixCache().ok());
+  ASSERT_TRUE(parts.engine.Add(MakeRequest(2, Ids(9, 0), 1)).ok());
+  EXPECT_EQ(Collect(&parts.engine, 1)[2].last.num_cached_tokens, 0);
 }
 
 }  // namespace

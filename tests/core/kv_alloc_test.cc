@@ -1,7 +1,6 @@
 // The steady state of the KV cache takes no memory: decodes of known sequences, and sequences that follow one another.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -26,7 +25,8 @@ class KvAllocations : public ::testing::TestWithParam<int> {
     config.kv_event_capacity = GetParam() == 2 ? 1000 : 0;
     config.enable_prefix_caching = GetParam() != 1;
     if (GetParam() == 3) {
-      config.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 64}, KvGroupSpec{KvGroupKind::kState, 0, 32}};
+      config.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 64},
+                       KvGroupSpec{KvGroupKind::kState, 0, 32}};
     }
     return config;
   }
@@ -84,18 +84,24 @@ TEST_P(KvAllocations, NoneForLaterSequencesInTheSameSlots) {
 }
 
 TEST(AllocCounter, CountsEveryFormOfNew) {
-  AllocCounter counter;
-  EXPECT_EQ(counter.count(), 0);
-  std::vector<int> vector(10);
-  EXPECT_EQ(counter.count(), 1);
-  auto* array = new char[vector.size()];
-  delete[] array;
-  EXPECT_EQ(counter.count(), 2);
   struct alignas(64) Wide {
     char bytes[64];
   };
-  auto wide = std::make_unique<Wide>();
-  wide->bytes[0] = 1;
+  // Volatile, so that the compiler may not leave a pair of new and delete out.
+  int* volatile single = nullptr;
+  char* volatile array = nullptr;
+  Wide* volatile wide = nullptr;
+  AllocCounter counter;
+  EXPECT_EQ(counter.count(), 0);
+  single = new int(1);
+  EXPECT_EQ(counter.count(), 1);
+  array = new char[100];
+  EXPECT_EQ(counter.count(), 2);
+  wide = new Wide;
+  EXPECT_EQ(counter.count(), 3);
+  delete single;
+  delete[] array;
+  delete wide;
   EXPECT_EQ(counter.count(), 3);
 }
 

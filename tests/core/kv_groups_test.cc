@@ -17,9 +17,7 @@ using Tables = std::vector<Blocks>;
 constexpr int32_t kNone = kNullBlock;
 
 KvGroupSpec Full(int32_t block_size = 0) { return {KvGroupKind::kFull, 0, block_size}; }
-KvGroupSpec Window(int32_t window, int32_t block_size = 0) {
-  return {KvGroupKind::kSlidingWindow, window, block_size};
-}
+KvGroupSpec Window(int32_t window, int32_t block_size = 0) { return {KvGroupKind::kSlidingWindow, window, block_size}; }
 KvGroupSpec State(int32_t block_size = 0) { return {KvGroupKind::kState, 0, block_size}; }
 
 KvConfig Config(int32_t num_blocks, int32_t block_size, std::vector<KvGroupSpec> groups, int32_t max_step = 0) {
@@ -47,10 +45,12 @@ int32_t AdmitAll(KvManager* kv, KvSlot slot, const Tokens& tokens) {
 TEST(KvNeed, FirstNeededIsTheBlockOfTheFirstTokenThatIsStillRead) {
   EXPECT_EQ(MakeKvNeed(Full(), 4, 0)->FirstNeeded(1000), 0);
   const auto window = MakeKvNeed(Window(5), 4, 0);  // token t reads t-4 .. t
-  const std::vector<std::pair<int32_t, int32_t>> expected = {{0, 0}, {4, 0}, {7, 0}, {8, 1}, {11, 1}, {12, 2}, {100, 24}};
+  const std::vector<std::pair<int32_t, int32_t>> expected = {{0, 0},  {4, 0},  {7, 0},   {8, 1},
+                                                             {11, 1}, {12, 2}, {100, 24}};
   for (const auto& [settled, first] : expected) EXPECT_EQ(window->FirstNeeded(settled), first) << settled;
   const auto state = MakeKvNeed(State(), 4, 0);
-  for (const auto& [settled, first] : std::vector<std::pair<int32_t, int32_t>>{{0, 0}, {1, 0}, {4, 0}, {5, 1}, {8, 1}}) {
+  for (const auto& [settled, first] :
+       std::vector<std::pair<int32_t, int32_t>>{{0, 0}, {1, 0}, {4, 0}, {5, 1}, {8, 1}}) {
     EXPECT_EQ(state->FirstNeeded(settled), first) << settled;
   }
 }
@@ -142,7 +142,7 @@ TEST(SlidingWindow, AdmissionSetsThePeakAsideNotTheWholePrompt) {
     EXPECT_EQ(kv.pool().num_used_blocks() + kv.reserved_blocks(), at + 4 < 40 ? 5 : kv.pool().num_used_blocks());
   }
   EXPECT_EQ(kv.reserved_blocks(), 0);
-  EXPECT_EQ(KvManager(Config(5, 2, {Window(4)}, 4)).capacity_tokens(), 8);  // 4 blocks are less than the peak
+  EXPECT_EQ(KvManager(Config(5, 2, {Window(4)}, 4)).capacity_tokens(), 8);            // 4 blocks are less than the peak
   EXPECT_EQ(KvManager(Config(12, 2, {Full(), Window(4)}, 4)).capacity_tokens(), 12);  // 6 + 5 of 11
 }
 

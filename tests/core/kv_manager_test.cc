@@ -44,7 +44,8 @@ TEST(KvConfig, BadValuesAreNamed) {
   EXPECT_NE(CheckKvConfig(Config(5, 0)).message().find("block_size is 0"), std::string::npos);
   EXPECT_EQ(CheckKvConfig(Config(5, 16, true, 0)).code(), StatusCode::kInvalidArgument);
   KvConfig window = Config(5, 16);
-  window.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 128}, KvGroupSpec{KvGroupKind::kState, 0, 64}};
+  window.groups = {KvGroupSpec{}, KvGroupSpec{KvGroupKind::kSlidingWindow, 128},
+                   KvGroupSpec{KvGroupKind::kState, 0, 64}};
   EXPECT_EQ(CheckKvConfig(window).code(), StatusCode::kOk);
   window.groups = {KvGroupSpec{KvGroupKind::kSlidingWindow}};
   EXPECT_NE(CheckKvConfig(window).message().find("sliding-window KV group is 0"), std::string::npos);

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/resolved.h"
 #include "core/base/ids.h"
+#include "core/config/resolved.h"
 
 namespace fastllm {
 
@@ -23,18 +23,22 @@ struct ModelSlot {
   bool counted = false;
   std::string salt;
   std::vector<TokenId> tokens;
-  std::vector<int> contents;                  // [position], number of the prefix that ends there
-  std::vector<std::vector<BlockId>> tables;   // [group]
-  int computed = 0;                           // 0: not admitted
-  int known = 0;                              // at admission
+  std::vector<int> contents;                 // [position], number of the prefix that ends there
+  std::vector<std::vector<BlockId>> tables;  // [group]
+  int computed = 0;                          // 0: not admitted
+  int known = 0;                             // at admission
   int reserved = 0;
 };
 
 class KvModel {
  public:
   explicit KvModel(const KvConfig& config)
-      : config_(config), ref_(config.num_blocks), level_(config.num_blocks), deadline_(config.num_blocks, -1),
-        cached_(config.num_blocks, {-1, -1}), free_(64) {
+      : config_(config),
+        ref_(config.num_blocks),
+        level_(config.num_blocks),
+        deadline_(config.num_blocks, -1),
+        cached_(config.num_blocks, {-1, -1}),
+        free_(64) {
     for (BlockId b = 1; b < config.num_blocks; ++b) free_[0].push_back(b);
     for (const KvGroupSpec& g : config.groups) alignment_ = std::lcm(alignment_, Size(g));
   }
@@ -91,10 +95,10 @@ class KvModel {
   std::map<std::pair<std::string, std::pair<int, TokenId>>, int> trie_;
   std::vector<int> ref_;
   std::vector<int> level_;
-  std::vector<int64_t> deadline_;                               // -1: none
-  std::vector<std::pair<int, int>> cached_;                     // [block] = (group, content), -1: not cached
+  std::vector<int64_t> deadline_;                                  // -1: none
+  std::vector<std::pair<int, int>> cached_;                        // [block] = (group, content), -1: not cached
   std::map<std::pair<int, int>, std::vector<BlockId>> blocks_of_;  // oldest first
-  std::vector<std::deque<BlockId>> free_;                       // [level], next to be taken first
+  std::vector<std::deque<BlockId>> free_;                          // [level], next to be taken first
   int reserved_ = 0;
 };
 

@@ -31,7 +31,14 @@ KvConfig MakeConfig(int variant, std::mt19937* rng) {
   const KvGroupSpec wide_swa{KvGroupKind::kSlidingWindow, window, 2 * config.block_size};
   const KvGroupSpec wide_state{KvGroupKind::kState, 0, 3 * config.block_size};
   const std::vector<std::vector<KvGroupSpec>> groups = {
-      {full}, {swa}, {full, swa}, {state}, {full, state}, {full, wide_swa}, {full, swa, wide_state}, {wide_swa, wide_state},
+      {full},
+      {swa},
+      {full, swa},
+      {state},
+      {full, state},
+      {full, wide_swa},
+      {full, swa, wide_state},
+      {wide_swa, wide_state},
       {full, full},
   };
   config.groups = groups[variant % groups.size()];
@@ -50,9 +57,13 @@ class KvModelTest : public ::testing::TestWithParam<int> {
   };
 
   KvModelTest()
-      : rng_(GetParam() * 7919 + 13), config_(MakeConfig(GetParam(), &rng_)), model_(config_),
-        kv_(config_, [this] { return model_.now_ms; }), memory_(config_.num_blocks) {
-    std::cout << "seed " << GetParam() << ", " << config_.groups.size() << " groups, " << config_.num_blocks << " blocks\n";
+      : rng_(GetParam() * 7919 + 13),
+        config_(MakeConfig(GetParam(), &rng_)),
+        model_(config_),
+        kv_(config_, [this] { return model_.now_ms; }),
+        memory_(config_.num_blocks) {
+    std::cout << "seed " << GetParam() << ", " << config_.groups.size() << " groups, " << config_.num_blocks
+              << " blocks\n";
     for (auto& block : memory_) block.resize(64, -1);
   }
 

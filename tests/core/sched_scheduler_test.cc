@@ -282,18 +282,5 @@ TEST_F(SchedulerTest, ResetPrefixCacheNeedsAnIdlePool) {
   EXPECT_EQ(Rows(Step()), "2:12*");
 }
 
-TEST_F(SchedulerTest, APlanMayBeMadeBeforeTheResultOfTheLastOne) {
-  sched_.max_num_batched_tokens = 10;
-  Add(1, 6);
-  Add(2, 9);
-  const StepPlan first = scheduler().Schedule();
-  EXPECT_EQ(Rows(first), "1:6* 2:4");
-  const StepPlan second = scheduler().Schedule();  // 1 waits for its token, 2 goes on
-  EXPECT_EQ(Rows(second), "2:5*");
-  EXPECT_EQ(scheduler().Update(first, executor_->Run(first)).size(), 1u);
-  EXPECT_EQ(scheduler().Update(second, executor_->Run(second)).size(), 1u);
-  EXPECT_EQ(Rows(Step()), "1:1* 2:1*");
-}
-
 }  // namespace
 }  // namespace fastllm

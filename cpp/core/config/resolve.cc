@@ -29,6 +29,7 @@ class Resolver {
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks());
     out_.sched.long_prefill_token_threshold = config_.scheduler.long_prefill_token_threshold;
     out_.sched.enable_chunked_prefill = config_.scheduler.enable_chunked_prefill;
+    out_.sched.async_scheduling = config_.scheduler.async_scheduling;
     return std::move(out_);
   }
 

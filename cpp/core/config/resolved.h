@@ -21,7 +21,7 @@ struct KvGroupSpec {
 enum class PrefixHashAlgo : uint8_t { kXxHash = 0, kSha256 = 1 };
 
 struct KvConfig {
-  int32_t num_blocks = 0;  // the null block included
+  int32_t num_blocks = 0;   // the null block included
   int32_t block_size = 16;  // tokens; the unit in which prefixes are hashed and cached
   bool enable_prefix_caching = true;
   std::vector<KvGroupSpec> groups = {KvGroupSpec{}};
@@ -37,6 +37,7 @@ struct SchedConfig {
   int32_t max_model_len = 0;
   int32_t long_prefill_token_threshold = 0;
   bool enable_chunked_prefill = true;
+  bool async_scheduling = true;
 };
 
 }  // namespace fastllm

@@ -21,8 +21,7 @@ void WriteMessage(const BlockHash& parent, std::span<const TokenId> tokens, std:
   if (!extra_keys.empty()) std::memcpy(out + tokens.size_bytes(), extra_keys.data(), extra_keys.size());
 }
 
-BlockHash HashXx(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys,
-                 uint64_t seed) {
+BlockHash HashXx(const BlockHash& parent, std::span<const TokenId> tokens, std::string_view extra_keys, uint64_t seed) {
   const size_t size = kParentBytes + tokens.size_bytes() + extra_keys.size();
   Xxh3Digest digest;
   if (size <= kStackBytes) {

@@ -25,7 +25,8 @@ class BlockPool {
   BlockPool(int32_t num_blocks, PrefixIndex* index);
 
   // Takes `count` blocks from the front of the free list, each with one reference, and appends them to `out`. Blocks
-  // that were in the prefix index leave it and are of level 0 again. False, and nothing changed, when fewer than `count` are free. O(count).
+  // that were in the prefix index leave it and are of level 0 again. False, and nothing changed, when fewer than
+  // `count` are free. O(count).
   bool Allocate(int32_t count, std::vector<BlockId>* out);
 
   // Adds a reference to each block (a prefix hit); free ones leave the free list. Null blocks are skipped. O(1) each.

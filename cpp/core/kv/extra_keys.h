@@ -27,9 +27,9 @@ struct ExtraKeys {
   bool vary() const { return !media.empty() || !embedding_digests.empty(); }
 };
 
-// Appends the keys of block `block` of a sequence (block_size tokens each) as bytes, each part with its kind and length:
-// LoRA (block 0), every media item that overlaps the block with its offset from the block's first token, cache salt
-// (block 0), embedding digest. Nothing is appended for a block without keys.
+// Appends the keys of block `block` of a sequence (block_size tokens each) as bytes, each part with its kind and
+// length: LoRA (block 0), every media item that overlaps the block with its offset from the block's first token, cache
+// salt (block 0), embedding digest. Nothing is appended for a block without keys.
 void AppendExtraKeys(const ExtraKeys& keys, int32_t block, int32_t block_size, std::string* out);
 
 // The extra keys of block 0 of a sequence that has a cache salt only; "" for no salt.

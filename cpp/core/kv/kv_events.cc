@@ -43,9 +43,7 @@ std::span<TokenId> KvEventRing::BeginStored(int32_t group, uint64_t hash, bool h
   return std::span(tokens_).subspan(place * most_tokens_, static_cast<size_t>(block_size_) * group_blocks_[group]);
 }
 
-void KvEventRing::Publish() {
-  written_.store(written_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-}
+void KvEventRing::Publish() { written_.store(written_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
 void KvEventRing::Removed(int32_t group, uint64_t hash) {
   if (Begin({0, hash, 0, group, KvEventKind::kRemoved, false})) Publish();
@@ -60,8 +58,8 @@ size_t KvEventRing::Drain(size_t most, std::vector<KvEvent>* out) {
   const uint64_t end = std::min(written_.load(std::memory_order_acquire), begin + most);
   for (uint64_t i = begin; i < end; ++i) {
     const Entry& entry = entries_[i % capacity_];
-    KvEvent& event = out->emplace_back(KvEvent{entry.sequence, entry.kind, entry.has_parent, entry.group, entry.hash,
-                                               entry.parent_hash, {}});
+    KvEvent& event = out->emplace_back(
+        KvEvent{entry.sequence, entry.kind, entry.has_parent, entry.group, entry.hash, entry.parent_hash, {}});
     if (entry.kind != KvEventKind::kStored) continue;
     const auto tokens = tokens_.begin() + static_cast<ptrdiff_t>(i % capacity_ * most_tokens_);
     event.tokens.assign(tokens, tokens + block_size_ * group_blocks_[entry.group]);

@@ -26,8 +26,8 @@ BlockHashSpec HashSpec(const KvConfig& config) {
 
 std::unique_ptr<PrefixIndex> MakeIndex(const KvConfig& config) {
   if (!config.enable_prefix_caching) return nullptr;
-  auto index = std::make_unique<PrefixIndex>(config.num_blocks, config.block_size,
-                                             static_cast<int32_t>(config.groups.size()));
+  auto index =
+      std::make_unique<PrefixIndex>(config.num_blocks, config.block_size, static_cast<int32_t>(config.groups.size()));
   if (config.kv_event_capacity > 0) {
     index->SetEvents(
         std::make_unique<KvEventRing>(config.kv_event_capacity, config.block_size, GroupBlockUnits(config)));
@@ -171,8 +171,8 @@ bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_
   const auto nodes = std::span<const PrefixNode>(hit_.nodes).first(num_hit / block_size_);
   const int32_t end = num_hit + num_new;
   const int32_t in_hit = coordinator_.BlocksInHit(nodes);
-  const int32_t all_new = std::max(coordinator_.PeakBlocks(num_tokens) - in_hit,
-                                   coordinator_.BlocksToGrowHit(num_hit, end));
+  const int32_t all_new =
+      std::max(coordinator_.PeakBlocks(num_tokens) - in_hit, coordinator_.BlocksToGrowHit(num_hit, end));
   // Free blocks of the hit leave the free list too.
   const int32_t needed = all_new + coordinator_.FreeBlocksInHit(nodes);
   if (needed > pool_.num_free_blocks() - reserved_ - num_spare) return false;

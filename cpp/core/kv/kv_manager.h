@@ -17,6 +17,7 @@
 #include "core/kv/extra_keys.h"
 #include "core/kv/kv_events.h"
 #include "core/kv/pin_table.h"
+#include "core/kv/prefix_cache_stats.h"
 #include "core/kv/prefix_index.h"
 #include "fastllm/status.h"
 
@@ -24,17 +25,6 @@ namespace fastllm {
 
 // kInvalidArgument for numbers out of range.
 Status CheckKvConfig(const KvConfig& config);
-
-// Counted at admission, so that retries count once. A sequence that does not read the cache is not counted; the first
-// three are of first admissions, the others of admissions after a preemption.
-struct PrefixCacheStats {
-  int64_t requests = 0;
-  int64_t query_tokens = 0;
-  int64_t hit_tokens = 0;
-  int64_t preempted_requests = 0;
-  int64_t preempted_query_tokens = 0;
-  int64_t preempted_hit_tokens = 0;
-};
 
 class KvManager {
  public:
@@ -108,7 +98,7 @@ class KvManager {
     int32_t num_known = 0;        // tokens at admission
     int32_t reserved = 0;         // blocks set aside for the tokens that were known at admission
     bool read_cache = true;
-    bool counted = false;         // in stats_
+    bool counted = false;  // in stats_
   };
   // The last FindPrefix(); any change of the cache ends it.
   struct Hit {

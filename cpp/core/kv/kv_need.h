@@ -43,8 +43,8 @@ class KvNeed {
 //   - it writes the state after token (i + 1) * block_size - 1 to every entry i of the step that is not null (these are
 //     the checkpoints that prefixes can be hit at), and the state after token end - 1 to the last entry;
 //   - the start state is read before anything is written: the last entry is written in place step by step.
-// The table has the checkpoint of the last block boundary of a step and its last entry; others are null. A hit needs the
-// entry that ends at the boundary. States are not taken back: rejected draft tokens need a design of their own.
+// The table has the checkpoint of the last block boundary of a step and its last entry; others are null. A hit needs
+// the entry that ends at the boundary. States are not taken back: rejected draft tokens need a design of their own.
 std::unique_ptr<KvNeed> MakeKvNeed(const KvGroupSpec& spec, int32_t block_size, int32_t max_step_tokens);
 
 // Ok when the spec can be used with prefixes cached in units of `block_size` tokens; else names the value.

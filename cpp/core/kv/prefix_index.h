@@ -22,8 +22,8 @@ using PrefixNode = int32_t;
 inline constexpr PrefixNode kRootNode = -1;  // the empty prefix, parent of every block 0
 inline constexpr PrefixNode kNoNode = -2;
 
-// A node stays while a block is in it, a longer prefix hangs below it or a caller holds it. Equal contents computed twice are two blocks of one
-// node; they are not merged, so block tables only grow at the end.
+// A node stays while a block is in it, a longer prefix hangs below it or a caller holds it. Equal contents computed
+// twice are two blocks of one node; they are not merged, so block tables only grow at the end.
 class PrefixIndex {
  public:
   PrefixIndex(int32_t num_blocks, int32_t block_size, int32_t num_groups);
@@ -73,7 +73,7 @@ class PrefixIndex {
     BlockId next = kNullBlock;
   };
   struct Node {
-    uint64_t hash = 0;          // BlockHash.lo; the contents decide
+    uint64_t hash = 0;  // BlockHash.lo; the contents decide
     PrefixNode parent = kNoNode;
     PrefixNode next = kNoNode;  // in the hash bucket, or in the list of unused nodes
     int32_t holders = 0;        // blocks of any group, child nodes, and Hold()

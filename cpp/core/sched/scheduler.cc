@@ -15,7 +15,11 @@ namespace fastllm {
 struct Scheduler::Impl {
   Impl(const SchedConfig& sched, const KvConfig& kv_config) : config(sched), kv(kv_config) {}
 
-  // Tokens of the sequence that are left to compute, cut to the step's rules and to `budget`.
+  int32_t num_in_flight() const { return static_cast<int32_t>(last_step_id - last_updated_id); }
+  int32_t max_in_flight() const { return config.async_scheduling ? 2 : 1; }
+  // Tokens of a running sequence that are left to compute; those in flight count as known.
+  int32_t NumLeft(const SequenceRecord& record) const;
+  // Of num_left tokens, those that the step's rules and `budget` let through.
   int32_t NumNewTokens(int32_t num_left, int32_t budget) const;
   // Both take tokens from *budget. ScheduleRunning() is false when it preempted something.
   bool ScheduleRunning(StepPlan* plan, int32_t* budget);
@@ -31,8 +35,9 @@ struct Scheduler::Impl {
   SlotList running{&table};
   SlotList waiting{&table};
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
-  uint64_t last_step_id = 0;
-  SchedulerStats counters;  // the int64_t ones
+  uint64_t last_step_id = 0;       // of the last plan
+  uint64_t last_updated_id = 0;    // of the last one whose result came back
+  SchedulerStats counters;         // the int64_t ones
 };
 
 int32_t Scheduler::Impl::NumNewTokens(int32_t num_left, int32_t budget) const {
@@ -42,20 +47,32 @@ int32_t Scheduler::Impl::NumNewTokens(int32_t num_left, int32_t budget) const {
   return std::min(num_left, budget);
 }
 
+int32_t Scheduler::Impl::NumLeft(const SequenceRecord& record) const {
+  const Sequence& seq = record.seq;
+  const int32_t num_tokens = seq.num_tokens() + record.num_in_flight;
+  if (record.num_in_flight > 0) {
+    // The token in flight may be the last one by length; whether it stops by its id shows only when it is back.
+    const bool at_model_end = config.max_model_len > 0 && num_tokens >= config.max_model_len;
+    if (at_model_end || num_tokens - seq.num_prompt_tokens() >= seq.request->max_tokens) return 0;
+  }
+  return num_tokens - seq.num_computed_tokens;
+}
+
 bool Scheduler::Impl::ScheduleRunning(StepPlan* plan, int32_t* budget) {
   const int64_t preemptions_before = counters.preemptions;
   for (SeqSlot slot = running.front(); slot != kNoSlot && *budget > 0; slot = table[slot].next) {
     SequenceRecord& record = table[slot];
     const Sequence& seq = record.seq;
-    const int32_t num_new = NumNewTokens(seq.num_tokens() - seq.num_computed_tokens, *budget);
-    if (num_new <= 0) continue;  // its next token is still in flight
+    const int32_t num_new = NumNewTokens(NumLeft(record), *budget);
+    if (num_new <= 0) continue;  // it waits for a token in flight
     SequenceDiff& diff = plan->diffs.emplace_back();
     diff.id = record.id;
     diff.num_computed_tokens = seq.num_computed_tokens;
     diff.new_block_ids.resize(kv.num_groups());
     // Victims come from the back and this loop runs from the front, so none of them is in the plan.
     bool has_room = true;
-    while (!kv.Extend(slot, seq.tokens, seq.num_computed_tokens, num_new, &diff.new_block_ids)) {
+    const int32_t in_flight = record.last_step_id > last_updated_id ? record.last_num_tokens : 0;
+    while (!kv.Extend(slot, seq.tokens, seq.num_computed_tokens, num_new, &diff.new_block_ids, in_flight)) {
       const SeqSlot victim = running.back();
       Preempt(victim);
       if (victim == slot) {
@@ -93,6 +110,7 @@ void Scheduler::Impl::ScheduleWaiting(StepPlan* plan, int32_t* budget) {
     }
     seq.state = SequenceState::kRunning;
     seq.num_computed_tokens = num_hit;
+    if (record.first_step_id == 0) record.first_step_id = last_step_id + 1;
     record.known_to_executor = true;
     plan->added.push_back(
         {record.id, seq.tokens, seq.num_prompt_tokens(), num_hit, MakeSamplingSpec(*seq.request), kv.Tables(slot)});
@@ -103,8 +121,10 @@ void Scheduler::Impl::ScheduleWaiting(StepPlan* plan, int32_t* budget) {
 void Scheduler::Impl::AddRow(SequenceRecord* record, int32_t num_new, StepPlan* plan, int32_t* budget) {
   Sequence& seq = record->seq;
   seq.num_computed_tokens += num_new;
-  const bool sample = seq.num_computed_tokens == seq.num_tokens();
+  const bool sample = seq.num_computed_tokens == seq.num_tokens() + record->num_in_flight;
   if (sample) ++record->num_in_flight;
+  record->last_step_id = last_step_id + 1;
+  record->last_num_tokens = num_new;
   plan->rows.push_back({record->id, num_new, sample});
   plan->total_tokens += num_new;
   *budget -= num_new;
@@ -145,6 +165,10 @@ SequenceUpdate Scheduler::Impl::ApplySampled(SeqSlot slot, const std::vector<Tok
     if (stop.reason == FinishReason::kNone) continue;
     update.finish_reason = stop.reason;
     update.stop_reason = std::move(stop.stop_reason);
+    if (seq.state == SequenceState::kRunning) {
+      // What its last rows computed stays cached. One of them may still be in flight; see contract.md, "in flight".
+      kv.Extend(slot, seq.tokens, std::min(seq.num_computed_tokens, seq.num_tokens()), 0, nullptr);
+    }
     Remove(slot);
     break;
   }
@@ -190,6 +214,7 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   sequence.request = std::move(request);
   const SeqSlot slot = impl_->table.Insert(std::move(sequence));
   impl_->kv.Open(slot, impl_->table[slot].seq.request->cache_salt);
+  impl_->kv.Reserve(slot, static_cast<int32_t>(most));
   impl_->waiting.PushBack(slot);
   return Status::Ok();
 }
@@ -203,6 +228,7 @@ bool Scheduler::Finish(RequestId id) {
 
 StepPlan Scheduler::Schedule() {
   StepPlan plan;
+  if (impl_->num_in_flight() >= impl_->max_in_flight()) return plan;
   plan.diffs.reserve(impl_->running.size());
   plan.rows.reserve(std::min(impl_->running.size() + impl_->waiting.size(), impl_->config.max_num_seqs));
   int32_t budget = impl_->config.max_num_batched_tokens;
@@ -218,6 +244,9 @@ std::vector<SequenceUpdate> Scheduler::Update(const StepPlan& plan, const StepRe
   FASTLLM_CHECK(result.status.ok(), "the step failed: " + result.status.ToString());
   FASTLLM_CHECK(result.step_id == plan.step_id, "result of step " + std::to_string(result.step_id) +
                                                     " for the plan of step " + std::to_string(plan.step_id));
+  FASTLLM_CHECK(plan.step_id == impl_->last_updated_id + 1 && plan.step_id <= impl_->last_step_id,
+                "the result of step " + std::to_string(plan.step_id) + " came after that of step " +
+                    std::to_string(impl_->last_updated_id));
   std::vector<SequenceUpdate> updates;
   updates.reserve(result.rows.size());
   size_t next = 0;
@@ -228,12 +257,18 @@ std::vector<SequenceUpdate> Scheduler::Update(const StepPlan& plan, const StepRe
     const SampledRow& sampled = result.rows[next++];
     FASTLLM_CHECK(!sampled.tokens.empty(), "no token for request " + std::to_string(row.id));
     const SeqSlot slot = impl_->table.Find(row.id);
-    if (slot == kNoSlot || impl_->table[slot].num_in_flight == 0) continue;  // Finish() came in between
+    // Ended meanwhile; the id may even be in use again.
+    if (slot == kNoSlot || impl_->table[slot].first_step_id == 0 || impl_->table[slot].first_step_id > plan.step_id) {
+      continue;
+    }
     updates.push_back(impl_->ApplySampled(slot, sampled.tokens));
   }
   FASTLLM_CHECK(next == result.rows.size(), "the result has more rows than the plan samples");
+  impl_->last_updated_id = plan.step_id;
   return updates;
 }
+
+int32_t Scheduler::max_in_flight() const { return impl_->max_in_flight(); }
 
 bool Scheduler::HasWork() const { return !impl_->running.empty() || !impl_->waiting.empty(); }
 
@@ -247,5 +282,18 @@ SchedulerStats Scheduler::stats() const {
 }
 
 bool Scheduler::ResetPrefixCache() { return impl_->kv.ResetPrefixCache(); }
+
+int32_t Scheduler::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
+  return impl_->kv.CountCachedTokens(tokens, keys);
+}
+
+Result<int32_t> Scheduler::PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority,
+                                     int64_t ttl_ms) {
+  return impl_->kv.PinPrefix(tokens, keys, priority, ttl_ms);
+}
+
+PrefixCacheStats Scheduler::prefix_cache_stats() const { return impl_->kv.stats(); }
+
+KvEventRing* Scheduler::kv_events() const { return impl_->kv.events(); }
 
 }  // namespace fastllm

@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/config/resolved.h"
+#include "core/kv/extra_keys.h"
+#include "core/kv/kv_events.h"
+#include "core/kv/prefix_cache_stats.h"
 #include "core/request/request.h"
 #include "core/step/step_plan.h"
 #include "core/step/step_result.h"
@@ -49,18 +53,27 @@ class Scheduler {
   // Ends a sequence from outside (abort, stop string) in whatever state it is; frees its blocks. False when unknown.
   bool Finish(RequestId id);
 
-  // Plans the next step. An empty plan (no rows) means that there is nothing to run.
+  // Plans the next step. With async_scheduling the result of the plan before may still be missing: a sequence whose
+  // token is in flight is planned all the same, and the executor takes the token from its own copy. An empty plan (no
+  // rows) means that there is nothing to run now, or that max_in_flight() plans wait for their Update().
   StepPlan Schedule();
 
-  // Applies the result of a plan: appends tokens, checks token-level stops, frees finished sequences. Sequences
-  // that Finish() removed meanwhile are skipped.
+  // Applies the result of the oldest plan without one: appends tokens, checks token-level stops, frees finished
+  // sequences. Sequences that have ended meanwhile are skipped, so a row planned behind a stop has no effect.
   std::vector<SequenceUpdate> Update(const StepPlan& plan, const StepResult& result);
 
-  bool HasWork() const;  // something waits or runs
+  int32_t max_in_flight() const;  // plans that may wait for their Update(): 2, or 1 without async_scheduling
+  bool HasWork() const;           // something waits or runs
   SchedulerStats stats() const;
 
   // Forgets all cached prefixes. False while any sequence holds blocks.
   bool ResetPrefixCache();
+  // As KvManager's: the hit that a request would get now, without side effects; a pin of what is cached of a prefix.
+  int32_t CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const;
+  Result<int32_t> PinPrefix(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t priority, int64_t ttl_ms);
+  PrefixCacheStats prefix_cache_stats() const;
+  // For one reader thread; lives as long as the scheduler. Null when KV events are off.
+  KvEventRing* kv_events() const;
 
  private:
   struct Impl;

@@ -19,7 +19,10 @@ struct SequenceRecord {
   RequestId id = 0;        // seq.request->id, without the way there
   SeqSlot prev = kNoSlot;  // in the list that holds it
   SeqSlot next = kNoSlot;
-  int32_t num_in_flight = 0;  // scheduled rows whose sampled token has not come back
+  int32_t num_in_flight = 0;    // sampled tokens that have not come back: output that exists, but not here
+  uint64_t first_step_id = 0;   // the plan that first had it; 0: none yet
+  uint64_t last_step_id = 0;    // the last plan that had it, with
+  int32_t last_num_tokens = 0;  // so many tokens
   bool known_to_executor = false;
 };
 

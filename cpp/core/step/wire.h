@@ -67,7 +67,7 @@ class WireWriter {
   template <typename T>
     requires std::is_class_v<T>
   void Field(const T& v) {
-    VisitMembers(v, [this](const auto&... member) { (Field(member), ...); });
+    VisitMembers(v, [this](const auto&... member) { (this->Field(member), ...); });
   }
 
   // All that was written, behind the header bytes, which are zero.
@@ -134,7 +134,7 @@ class WireReader {
   template <typename T>
     requires std::is_class_v<T>
   void Field(T& v) {
-    VisitMembers(v, [this](auto&... member) { (Field(member), ...); });
+    VisitMembers(v, [this](auto&... member) { (this->Field(member), ...); });
   }
 
  private:
