@@ -41,6 +41,10 @@ void EngineLoop::Run() noexcept {
 
 void EngineLoop::Loop() {
   while (DrainInbox()) {
+    if (!controls_.answered.empty()) {  // not behind the step that comes next
+      Publish();
+      Answer();
+    }
     while (Planning() && std::cmp_less(in_flight_.size(), scheduler_.max_in_flight()) && SubmitStep()) {
     }
     if (!in_flight_.empty()) CompleteStep();
