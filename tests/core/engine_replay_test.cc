@@ -182,7 +182,7 @@ TEST(Replay, BadFilesAreRefused) {
 // No change of a byte makes it crash or hang; it is reported, or does not matter (sampling parameters of a request).
 TEST(Replay, DamagedFilesEndInAStatus) {
   const TempFile file;
-  RecordLoad(file.path, true, 8000);
+  RecordLoad(file.path, true, 30000);
   const std::string bytes = Slurp(file.path);
   const size_t after_config = Frames(bytes)[1].first;
   std::mt19937 rng(5);

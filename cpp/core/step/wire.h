@@ -128,6 +128,7 @@ class WireReader {
       for (size_t i = 0; i < n; ++i) v[i] = static_cast<int32_t>(LoadLittle<uint32_t>(&left_[i * sizeof(T)]));
       left_.remove_prefix(n * sizeof(T));
     } else {
+      v.clear();  // a default of the struct may have filled it
       for (size_t i = 0; i < n && ok_; ++i) Field(v.emplace_back());
     }
   }
