@@ -41,7 +41,7 @@ void EngineLoop::Run() noexcept {
 
 void EngineLoop::Loop() {
   while (DrainInbox()) {
-    if (!controls_.answered.empty()) {  // not behind the step that comes next
+    if (std::exchange(controls_.handled, false)) {  // not behind the step that comes next
       Publish();
       Answer();
     }
@@ -82,6 +82,7 @@ bool EngineLoop::DrainInbox() {
   for (const RequestId id : batch.aborts) {
     if (router_.End(id, FinishReason::kAbort)) Forget(id);
   }
+  controls_.handled = !batch.controls.empty();
   for (Control& control : batch.controls) Handle(std::move(control));
   return !batch.closed;
 }

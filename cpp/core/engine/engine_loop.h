@@ -45,6 +45,7 @@ class EngineLoop {
   struct Controls {
     std::vector<Control> quiet;                        // kPause and kDrain that wait for the engine to be quiet
     std::vector<std::pair<Control, Status>> answered;  // told when the statistics are out
+    bool handled = false;                              // the statistics are due
   };
 
   void Loop();
