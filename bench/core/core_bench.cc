@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <span>
 #include <string>
@@ -17,6 +18,20 @@
 #include "core/kv/block_pool.h"
 #include "core/kv/kv_manager.h"
 #include "core/sched/scheduler.h"
+
+namespace {
+
+int64_t num_allocations = 0;  // calls of operator new; the benchmarks have one thread
+
+}  // namespace
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace fastllm {
 namespace {
@@ -63,35 +78,58 @@ StepResult Answer(const StepPlan& plan) {
   return result;
 }
 
-// `count` running sequences that all decode: median time of Schedule() and of Update() over many steps.
+// Answers a plan as an executor would, with a token that stops nothing, in rows that are used again.
+void AnswerInto(const StepPlan& plan, StepResult* result) {
+  result->step_id = plan.step_id;
+  result->rows.resize(plan.rows.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    result->rows[i].id = plan.rows[i].id;
+    result->rows[i].tokens.assign(1, 7);
+  }
+}
+
+// `count` running sequences that all decode: median time of Schedule() + Update(), and calls of operator new in them,
+// over many steps. The plan and the updates are used again, as a loop does.
 void BenchDecode(int32_t count) {
-  constexpr int kSteps = 1000;
+  constexpr int kWarmUp = 100, kSteps = 1000;
   SchedConfig sched;
   sched.max_num_seqs = count;
   sched.max_num_batched_tokens = 8192;
+  sched.long_prefill_fair_share = false;  // so that all prompts are admitted in few steps
   KvConfig kv;
   kv.num_blocks = count * 100;
   Scheduler scheduler(sched, kv);
   for (int32_t i = 0; i < count; ++i) {
     Require(scheduler.Add(MakeRequest(i + 1, 128, kSteps + 400, i * 200)).ok());
   }
-  for (int i = 0; i < 100; ++i) {
-    const StepPlan plan = scheduler.Schedule();
-    scheduler.Update(plan, Answer(plan));
-  }
-  std::vector<double> schedule, update;
-  for (int i = 0; i < kSteps; ++i) {
+  StepPlan plan;
+  StepResult result;
+  std::vector<SequenceUpdate> updates;
+  std::vector<double> both;
+  int64_t allocations = 0;
+  for (int i = 0; i < kWarmUp + kSteps; ++i) {
+    int64_t allocated = num_allocations;
     auto start = Clock::now();
-    const StepPlan plan = scheduler.Schedule();
-    schedule.push_back(NanosSince(start));
-    const StepResult result = Answer(plan);
+    scheduler.ScheduleInto(&plan);
+    double nanos = NanosSince(start);
+    allocated = num_allocations - allocated;
+    if (i < kWarmUp) {
+      result = Answer(plan);
+    } else {
+      Require(static_cast<int32_t>(plan.rows.size()) == count);
+      AnswerInto(plan, &result);
+    }
+    const int64_t before = num_allocations;
     start = Clock::now();
-    scheduler.Update(plan, result);
-    update.push_back(NanosSince(start));
+    scheduler.UpdateInto(plan, result, &updates);
+    nanos += NanosSince(start);
+    if (i < kWarmUp) continue;
+    both.push_back(nanos / 1000);
+    allocations += allocated + num_allocations - before;
   }
-  const std::string suffix = "/decode_" + std::to_string(count);
-  Report("core/sched/schedule" + suffix, Median(&schedule));
-  Report("core/sched/update" + suffix, Median(&update));
+  const std::string suffix = "/running=" + std::to_string(count);
+  Report("schedule_update" + suffix, Median(&both), "us");
+  Report("allocations_per_step" + suffix, static_cast<double>(allocations) / kSteps, "count");
 }
 
 // The whole life of a request that makes one token: Add, Schedule (admission), Update, block by block of its prompt.
@@ -184,8 +222,10 @@ void BenchLookup() {
 int main(int argc, char** argv) {
   const std::string filter = argc > 1 ? argv[1] : "";
   const std::vector<std::pair<std::string, std::function<void()>>> benches = {
-      {"core/sched/schedule/decode_256 core/sched/update/decode_256", [] { fastllm::BenchDecode(256); }},
-      {"core/sched/schedule/decode_1024 core/sched/update/decode_1024", [] { fastllm::BenchDecode(1024); }},
+      {"schedule_update/running=1 allocations_per_step/running=1", [] { fastllm::BenchDecode(1); }},
+      {"schedule_update/running=64 allocations_per_step/running=64", [] { fastllm::BenchDecode(64); }},
+      {"schedule_update/running=256 allocations_per_step/running=256", [] { fastllm::BenchDecode(256); }},
+      {"schedule_update/running=1024 allocations_per_step/running=1024", [] { fastllm::BenchDecode(1024); }},
       {"core/sched/request_2048/new", [] { fastllm::BenchAdmission(2048, false); }},
       {"core/sched/request_2048/cached", [] { fastllm::BenchAdmission(2048, true); }},
       {"core/kv/pool_allocate_free_block", fastllm::BenchPool},

@@ -103,7 +103,7 @@ TEST(EngineObserve, StatisticsOfAStep) {
   EXPECT_EQ(s.steps, 1);
   EXPECT_EQ(s.running, 2);
   EXPECT_EQ(s.waiting, 1);
-  EXPECT_EQ(s.waiting_preempted, 0);
+  EXPECT_EQ(s.queued_tokens, 5);
   EXPECT_EQ(s.waiting_paused, 0);
   EXPECT_EQ(s.total_blocks, 31);
   EXPECT_EQ(s.used_blocks, 3);  // one is shared, 5 + 1 tokens of each fit in two
@@ -161,6 +161,22 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].token_ids, (Ids{5, 6}));
   EXPECT_EQ(more[0].text, "ab");
+}
+
+TEST(EngineObserve, ARequestOutOfTimeEndsWithItsReason) {
+  Gate gate;
+  EngineCore engine(Sched(1), Kv(), std::make_unique<FakeExecutor>(Cycle, gate.Hook()), Letters());
+  ASSERT_TRUE(engine.Add(MakeRequest(1, {0}, 3)).ok());
+  gate.entered.acquire();
+  auto late = MakeRequest(2, {0}, 3);
+  late->arrival_ns = 1;  // long ago
+  late->max_queue_ms = 5;
+  ASSERT_TRUE(engine.Add(late).ok());
+  gate.Open();
+  auto outcomes = Collect(&engine, 2);
+  EXPECT_EQ(outcomes[1].ids, (Ids{1, 2, 3}));
+  EXPECT_EQ(outcomes[2].last.finish_reason, FinishReason::kError);
+  EXPECT_NE(outcomes[2].last.error.find("limit 5 ms"), std::string::npos) << outcomes[2].last.error;
 }
 
 TEST(EngineObserve, AHostThatDoesNotDrainHoldsOneDeltaPerRequest) {

@@ -83,6 +83,7 @@ class KvCheckingExecutor {
     ASSERT_TRUE(sequences_.contains(diff.id)) << "diff of unknown " << diff.id;
     State& s = sequences_[diff.id];
     EXPECT_EQ(s.num_computed, diff.num_computed_tokens);
+    if (diff.new_block_ids.empty()) return;  // no new blocks
     ASSERT_EQ(diff.new_block_ids.size(), kv_.groups.size());
     for (size_t g = 0; g < s.blocks.size(); ++g) {
       s.blocks[g].insert(s.blocks[g].end(), diff.new_block_ids[g].begin(), diff.new_block_ids[g].end());

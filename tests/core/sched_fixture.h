@@ -42,13 +42,14 @@ class SchedulerTest : public ::testing::Test {
     sched_.max_num_seqs = 8;
     sched_.max_num_batched_tokens = 64;
     sched_.max_model_len = 1000;
+    sched_.long_prefill_fair_share = false;  // has tests of its own
     kv_.num_blocks = 101;
     kv_.block_size = 4;
   }
 
   Scheduler& scheduler() {
     if (scheduler_ == nullptr) {
-      scheduler_ = std::make_unique<Scheduler>(sched_, kv_);
+      scheduler_ = std::make_unique<Scheduler>(sched_, kv_, [this] { return now_ms_; });
       executor_ = std::make_unique<KvCheckingExecutor>(kv_, kFixtureVocab);
     }
     return *scheduler_;
@@ -92,6 +93,7 @@ class SchedulerTest : public ::testing::Test {
 
   SchedConfig sched_;
   KvConfig kv_;
+  int64_t now_ms_ = 5000;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<KvCheckingExecutor> executor_;
   std::map<RequestId, std::vector<TokenId>> outputs_;

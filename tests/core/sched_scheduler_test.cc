@@ -31,7 +31,7 @@ TEST_F(SchedulerTest, PrefillThenDecodeThenLength) {
   EXPECT_TRUE(plan.added.empty());
   ASSERT_EQ(plan.diffs.size(), 1u);
   EXPECT_EQ(plan.diffs[0].num_computed_tokens, 5);
-  EXPECT_EQ(plan.diffs[0].new_block_ids, (std::vector<Blocks>{{}}));
+  EXPECT_EQ(plan.diffs[0].new_block_ids, (std::vector<Blocks>{}));
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kNone);
   Step();
   EXPECT_EQ(updates_[1].finish_reason, FinishReason::kLength);
@@ -45,7 +45,7 @@ TEST_F(SchedulerTest, ANewBlockIsSentWhenItIsNeeded) {
   Add(1, 4);
   EXPECT_EQ(Step().added[0].block_ids, (std::vector<Blocks>{{1}}));
   EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{2}}));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{}}));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{}));
   EXPECT_EQ(Step().diffs[0].new_block_ids, (std::vector<Blocks>{{3}}));
 }
 

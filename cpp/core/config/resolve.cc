@@ -27,9 +27,7 @@ class Resolver {
     FASTLLM_RETURN_IF_ERROR(ResolveMaxModelLen());
     FASTLLM_RETURN_IF_ERROR(ResolveBatch());
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks());
-    out_.sched.long_prefill_token_threshold = config_.scheduler.long_prefill_token_threshold;
-    out_.sched.enable_chunked_prefill = config_.scheduler.enable_chunked_prefill;
-    out_.sched.async_scheduling = config_.scheduler.async_scheduling;
+    ResolvePolicies();
     return std::move(out_);
   }
 
@@ -42,6 +40,7 @@ class Resolver {
   Status ResolveMaxModelLen();
   Status ResolveBatch();
   Status ResolveKvBlocks();
+  void ResolvePolicies();
   // Blocks (the null block included) for the memory budget, before the cap of what the requests can use.
   Result<int64_t> BlocksFromBudget(std::string* reason) const;
   Status CheckAvailable(const char* name, int64_t value, int64_t bytes) const;
@@ -120,6 +119,21 @@ Status Resolver::ResolveBatch() {
   Note("max_num_seqs", Str(seqs), seqs_reason);
   Note("max_num_batched_tokens", Str(tokens), tokens_reason);
   return Status::Ok();
+}
+
+void Resolver::ResolvePolicies() {
+  const SchedulerOptions& user = config_.scheduler;
+  SchedConfig& sched = out_.sched;
+  sched.long_prefill_token_threshold = user.long_prefill_token_threshold;
+  sched.long_prefill_fair_share = user.long_prefill_fair_share;
+  sched.enable_chunked_prefill = user.enable_chunked_prefill;
+  sched.async_scheduling = user.async_scheduling;
+  sched.policy = user.scheduling_policy == "priority" ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs;
+  sched.watermark = user.watermark;
+  sched.max_num_queued_reqs = user.max_num_queued_reqs.value_or(0);
+  sched.max_num_queued_tokens = user.max_num_queued_tokens.value_or(0);
+  sched.request_timeout_ms = user.request_timeout_ms.value_or(0);
+  sched.max_queue_ms = user.max_queue_time_ms.value_or(0);
 }
 
 Status Resolver::CheckAvailable(const char* name, int64_t value, int64_t bytes) const {

@@ -31,6 +31,8 @@ struct KvConfig {
   int32_t kv_event_capacity = 0;             // events that wait for their reader; 0: no events
 };
 
+enum class SchedulingPolicy : uint8_t { kFcfs = 0, kPriority = 1 };
+
 struct SchedConfig {
   int32_t max_num_seqs = 256;
   int32_t max_num_batched_tokens = 4096;
@@ -38,6 +40,13 @@ struct SchedConfig {
   int32_t long_prefill_token_threshold = 0;
   bool enable_chunked_prefill = true;
   bool async_scheduling = true;
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  bool long_prefill_fair_share = true;
+  float watermark = 0;                // share of the blocks, in [0, 1)
+  int32_t max_num_queued_reqs = 0;    // 0: no limit, as below
+  int64_t max_num_queued_tokens = 0;  // prompt tokens, and output of preempted ones
+  int64_t request_timeout_ms = 0;     // since the arrival; of requests without their own
+  int64_t max_queue_ms = 0;
 };
 
 }  // namespace fastllm

@@ -102,6 +102,10 @@ void EngineLoop::Forget(RequestId id) {
 }
 
 bool EngineLoop::SubmitStep() {
+  for (const ExpiredRequest& expired : scheduler_.Expire()) {
+    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);  // a replay has another clock
+    router_.End(expired.id, FinishReason::kError, expired.reason);
+  }
   if (!scheduler_.HasWork()) return false;
   const Clock::time_point start = Clock::now();
   StepPlan plan = scheduler_.Schedule();
@@ -171,6 +175,7 @@ void EngineLoop::Publish() {
   out.running = s.running;
   out.waiting_paused = static_cast<int64_t>(held_.size());
   out.waiting = s.waiting + out.waiting_paused;
+  out.queued_tokens = s.queued_tokens;
   out.used_blocks = s.used_blocks;
   out.preemptions = s.preemptions;
   out.prefix_query_tokens = s.prefix_query_tokens;

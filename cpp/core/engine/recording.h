@@ -35,8 +35,10 @@ concept RecordedAs = std::is_same_v<std::remove_const_t<S>, T>;
 // The bindings fail to compile when a struct gets a field that is not recorded.
 template <RecordedAs<SchedConfig> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [seqs, tokens, len, threshold, chunked, overlap] = s;
-  v(seqs, tokens, len, threshold, chunked, overlap);
+  auto& [seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
+         max_queue] = s;
+  v(seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
+    max_queue);
 }
 template <RecordedAs<KvGroupSpec> S>
 void VisitMembers(S& s, auto&& v) {
@@ -54,8 +56,8 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, arrival] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, arrival);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue);
 }
 
 }  // namespace fastllm

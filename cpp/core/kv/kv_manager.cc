@@ -175,7 +175,8 @@ bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_
       std::max(coordinator_.PeakBlocks(num_tokens) - in_hit, coordinator_.BlocksToGrowHit(num_hit, end));
   // Free blocks of the hit leave the free list too.
   const int32_t needed = all_new + coordinator_.FreeBlocksInHit(nodes);
-  if (needed > pool_.num_free_blocks() - reserved_ - num_spare) return false;
+  counts_.shortfall = needed - (pool_.num_free_blocks() - counts_.reserved - num_spare);
+  if (counts_.shortfall > 0) return false;
 
   Slot& s = slots_[slot];
   coordinator_.AttachHit(slot, nodes);
@@ -243,7 +244,19 @@ void KvManager::IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, in
                           scratch_.blocks);
   }
   SetTail(&s, node);
+  counts_.indexed += num_full - s.num_indexed;
   s.num_indexed = num_full;
+}
+
+void KvManager::Uncompute(KvSlot slot, int32_t num_computed) {
+  Slot& s = slots_[slot];
+  hit_.slot = -1;
+  for (; s.num_indexed > num_computed / block_size_; --s.num_indexed) {
+    coordinator_.BlocksEndingAt(slot, s.num_indexed - 1, &scratch_.blocks);
+    for (BlockId block : scratch_.blocks) {
+      if (block != kNullBlock) index_->Erase(block);
+    }
+  }
 }
 
 void KvManager::SetTail(Slot* slot, PrefixNode node) {
@@ -257,7 +270,7 @@ void KvManager::UpdateReserved(KvSlot slot, int32_t end) {
   Slot& s = slots_[slot];
   if (s.reserved == 0 && end >= s.num_known) return;
   const int32_t rest = end >= s.num_known ? 0 : coordinator_.PeakBlocks(s.num_known) - coordinator_.num_held(slot);
-  reserved_ += std::max(0, rest) - s.reserved;
+  counts_.reserved += std::max(0, rest) - s.reserved;
   s.reserved = std::max(0, rest);
 }
 
@@ -268,7 +281,7 @@ void KvManager::Free(KvSlot slot) {
   s.num_indexed = 0;
   s.num_covered = 0;
   s.num_known = 0;
-  reserved_ -= std::exchange(s.reserved, 0);
+  counts_.reserved -= std::exchange(s.reserved, 0);
   hit_.slot = -1;
 }
 

@@ -61,6 +61,10 @@ class KvManager {
   bool Extend(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed, int32_t num_new,
               std::vector<std::vector<BlockId>>* new_blocks, int32_t num_in_flight = 0);
 
+  // Takes back that tokens from num_computed on will be computed: their blocks leave the index. Free() comes next. Only
+  // for tokens of the step being planned, and before any other sequence was admitted in it.
+  void Uncompute(KvSlot slot, int32_t num_computed);
+
   // Gives the blocks back (preemption); the slot stays open.
   void Free(KvSlot slot);
 
@@ -82,7 +86,9 @@ class KvManager {
   // Tokens that one sequence can store when it has the pool to itself.
   int32_t capacity_tokens() const;
   int32_t num_groups() const { return coordinator_.num_groups(); }
-  int32_t reserved_blocks() const { return reserved_; }
+  int32_t reserved_blocks() const { return counts_.reserved; }
+  int32_t last_shortfall() const { return counts_.shortfall; }   // blocks that the last Admit() that failed lacked
+  int64_t num_units_indexed() const { return counts_.indexed; }  // ever
   const PrefixCacheStats& stats() const { return stats_; }
   const BlockPool& pool() const { return pool_; }
   const PrefixIndex* index() const { return index_.get(); }  // null when prefix caching is off
@@ -104,6 +110,11 @@ class KvManager {
   struct Hit {
     std::vector<PrefixNode> nodes;
     KvSlot slot = -1;
+  };
+  struct Counts {
+    int32_t reserved = 0;   // blocks, sum over slots
+    int32_t shortfall = 0;  // last_shortfall()
+    int64_t indexed = 0;    // num_units_indexed()
   };
   struct Scratch {
     std::vector<BlockId> blocks;  // one per group, while indexing
@@ -138,7 +149,7 @@ class KvManager {
   std::vector<Slot> slots_;
   Hit hit_;
   Scratch scratch_;
-  int32_t reserved_ = 0;  // sum over slots
+  Counts counts_;
   PrefixCacheStats stats_;
 };
 

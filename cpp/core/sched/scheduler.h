@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/config/resolved.h"
 #include "core/kv/extra_keys.h"
 #include "core/kv/kv_events.h"
+#include "core/kv/pin_table.h"
 #include "core/kv/prefix_cache_stats.h"
 #include "core/request/request.h"
 #include "core/step/step_plan.h"
@@ -38,29 +40,47 @@ struct SchedulerStats {
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t scheduled_tokens = 0;
+  int64_t prefix_lookups = 0;  // of waiting sequences
+  int64_t queued_tokens = 0;   // of the waiting
+};
+
+// A request that ran out of time.
+struct ExpiredRequest {
+  RequestId id = 0;
+  std::string reason;  // "not finished after 1003 ms (limit 1000 ms)"
 };
 
 class Scheduler {
  public:
-  Scheduler(const SchedConfig& sched, const KvConfig& kv);
+  // The clock counts milliseconds; it serves arrivals, deadlines and pins.
+  Scheduler(const SchedConfig& sched, const KvConfig& kv, const KvClock& clock = SteadyClockMs);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues a validated request. kInvalidArgument when prompt + max_tokens can never fit in the pool.
+  // Queues a validated request. kInvalidArgument when prompt + max_tokens can never fit in the pool;
+  // kResourceExhausted, for now, when the queue is full (max_num_queued_reqs, max_num_queued_tokens).
   Status Add(std::shared_ptr<const Request> request);
 
   // Ends a sequence from outside (abort, stop string) in whatever state it is; frees its blocks. False when unknown.
   bool Finish(RequestId id);
 
+  // Ends the requests whose time is up: timeout_ms since their arrival, or max_queue_ms before their first step. To be
+  // called before each Schedule(). O(1) while nothing is due.
+  std::vector<ExpiredRequest> Expire();
+
   // Plans the next step. With async_scheduling the result of the plan before may still be missing: a sequence whose
   // token is in flight is planned all the same, and the executor takes the token from its own copy. An empty plan (no
   // rows) means that there is nothing to run now, or that max_in_flight() plans wait for their Update().
   StepPlan Schedule();
+  // The same into a plan that nobody needs any more: with one that was used before, a steady state allocates nothing.
+  void ScheduleInto(StepPlan* plan);
 
   // Applies the result of the oldest plan without one: appends tokens, checks token-level stops, frees finished
   // sequences. Sequences that have ended meanwhile are skipped, so a row planned behind a stop has no effect.
   std::vector<SequenceUpdate> Update(const StepPlan& plan, const StepResult& result);
+  // The same into a vector whose elements are used again.
+  void UpdateInto(const StepPlan& plan, const StepResult& result, std::vector<SequenceUpdate>* updates);
 
   int32_t max_in_flight() const;  // plans that may wait for their Update(): 2, or 1 without async_scheduling
   bool HasWork() const;           // something waits or runs

@@ -16,6 +16,8 @@ SeqSlot SequenceTable::Insert(Sequence sequence) {
   const RequestId id = sequence.request->id;
   slot_of_[id] = slot;
   records_[slot].id = id;
+  records_[slot].num_prompt_tokens = sequence.num_prompt_tokens();
+  records_[slot].max_tokens = sequence.request->max_tokens;
   records_[slot].seq = std::move(sequence);
   return slot;
 }

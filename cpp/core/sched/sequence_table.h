@@ -16,13 +16,18 @@ inline constexpr SeqSlot kNoSlot = -1;
 
 struct SequenceRecord {
   Sequence seq;
-  RequestId id = 0;        // seq.request->id, without the way there
+  RequestId id = 0;  // this and the next two are seq.request's, without the way there
+  int32_t num_prompt_tokens = 0;
+  int32_t max_tokens = 0;
   SeqSlot prev = kNoSlot;  // in the list that holds it
   SeqSlot next = kNoSlot;
   int32_t num_in_flight = 0;    // sampled tokens that have not come back: output that exists, but not here
   uint64_t first_step_id = 0;   // the plan that first had it; 0: none yet
-  uint64_t last_step_id = 0;    // the last plan that had it, with
+  uint64_t last_step_id = 0;    // the last plan that had it since it was admitted, with
   int32_t last_num_tokens = 0;  // so many tokens
+  int32_t queued_tokens = 0;    // what WaitingQueue counts for it
+  int64_t arrival_ns = 0;
+  uint64_t serial = 0;  // never used again, unlike the id
   bool known_to_executor = false;
 };
 

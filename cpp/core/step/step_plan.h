@@ -35,7 +35,7 @@ struct NewSequence {
 struct SequenceDiff {
   RequestId id = 0;
   int32_t num_computed_tokens = 0;
-  std::vector<std::vector<BlockId>> new_block_ids;  // [kv_group][block], appended
+  std::vector<std::vector<BlockId>> new_block_ids;  // [kv_group][block], appended; may be empty when no group got any
 };
 
 // One row of the ragged batch: the next num_tokens tokens of a sequence. The executor appends sampled ids to its

@@ -50,11 +50,11 @@ struct EngineInfo {
 struct EngineStats {
   int64_t steps = 0;
   int64_t running = 0;
-  int64_t waiting = 0;            // all that wait; the next two are among them
-  int64_t waiting_preempted = 0;  // had to give their blocks back
-  int64_t waiting_paused = 0;     // came while the engine was paused
-  int64_t used_blocks = 0;        // blocks that some request holds
-  int64_t total_blocks = 0;       // without the null block
+  int64_t waiting = 0;         // all that wait
+  int64_t waiting_paused = 0;  // of these, came while the engine was paused
+  int64_t queued_tokens = 0;   // of the others
+  int64_t used_blocks = 0;     // blocks that some request holds
+  int64_t total_blocks = 0;    // without the null block
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;

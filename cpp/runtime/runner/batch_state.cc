@@ -70,6 +70,7 @@ Status BatchState::Update(const SequenceDiff& diff) {
     return BadPlan(diff.id, "has " + Num(diff.num_computed_tokens) + " computed tokens in the plan and " +
                                 Num(s.num_computed_tokens) + " here");
   }
+  if (diff.new_block_ids.empty()) return Status::Ok();
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(diff.id, diff.new_block_ids));
   s.blocks.insert(s.blocks.end(), diff.new_block_ids[0].begin(), diff.new_block_ids[0].end());
   return Status::Ok();
