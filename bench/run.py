@@ -99,7 +99,13 @@ def groups() -> dict[str, Group]:
 
     ops = "bench/ops/ops_bench"
     return {
-        "core": Group([Program("bench/core/core_bench"), Program(ops, lambda name: not samples(name))]),
+        "core": Group(
+            [
+                Program("bench/core/core_bench"),
+                Program("bench/core/engine_bench"),
+                Program(ops, lambda name: not samples(name)),
+            ]
+        ),
         "sampling": Group(
             [
                 Function(
