@@ -155,9 +155,12 @@ std::vector<ExpiredRequest> Scheduler::Expire() {
     const SequenceRecord& record = impl_->table[slot];
     if (due.queue_only && record.first_step_id != 0) continue;
     const int64_t arrival_ms = record.arrival_ns / kNanosPerMilli;
-    const std::string after = " after " + std::to_string(now - arrival_ms) + " ms";
-    const std::string limit = " (limit " + std::to_string(due.at_ms - arrival_ms) + " ms)";
-    expired.push_back({due.id, (due.queue_only ? "still queued" : "not finished") + after + limit});
+    std::string reason = due.queue_only ? "still queued after " : "not finished after ";
+    reason += std::to_string(now - arrival_ms);
+    reason += " ms (limit ";
+    reason += std::to_string(due.at_ms - arrival_ms);
+    reason += " ms)";
+    expired.push_back({due.id, std::move(reason)});
     impl_->Remove(slot);
   }
   return expired;
