@@ -98,7 +98,13 @@ def groups() -> dict[str, Group]:
 
     ops = "bench/ops/ops_bench"
     return {
-        "core": Group([Program("bench/core/core_bench"), Program(ops, lambda name: not samples(name))]),
+        "core": Group(
+            [
+                Program("bench/core/core_bench"),
+                Program("bench/core/engine_bench"),
+                Program(ops, lambda name: not samples(name)),
+            ]
+        ),
         "sampling": Group([Program(ops, samples)]),
         "cpu": Group([Function(smollm2.NAMES, smollm2.measure, smollm2.missing)]),
         "gpu": Group(absent="this version has no GPU backend, so there is nothing to measure"),

@@ -3,18 +3,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
 #include "core/config/field_access.h"
 #include "core/config/resolve.h"
 #include "core/engine/engine_core.h"
+#include "core/engine/recorder.h"
 #include "core/request/request.h"
 #include "core/request/validate.h"
 #include "runtime/executor/local_executor.h"
@@ -30,6 +33,11 @@ uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
+}
+
+int64_t SteadyNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 class EngineImpl final : public Engine {
@@ -48,6 +56,7 @@ class EngineImpl final : public Engine {
     request->max_tokens = max_tokens;
     request->eos_token_ids = info_.eos_token_ids;
     request->cache_salt = std::move(r.cache_salt);
+    request->arrival_ns = SteadyNanos();
     const uint64_t id = request->id;
     FASTLLM_RETURN_IF_ERROR(core_->Add(std::move(request)));
     return id;
@@ -59,6 +68,12 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return info_; }
   EngineStats stats() const override { return core_->stats(); }
   Status health() const override { return core_->health(); }
+  Status Pause(PauseMode mode) override { return core_->Pause(mode); }
+  Status Resume() override { return core_->Resume(); }
+  Status Sleep(int32_t level) override { return core_->Sleep(level); }
+  Status Wake(const std::vector<std::string>& tags) override { return core_->Wake(tags); }
+  Status ResetPrefixCache() override { return core_->ResetPrefixCache(); }
+  bool DrainAndShutdown(std::chrono::milliseconds timeout) override { return core_->DrainAndShutdown(timeout); }
   void Shutdown() override { core_->Shutdown(); }
 
  private:
@@ -114,6 +129,16 @@ DeviceFacts CpuFacts(int64_t weight_bytes) {
   return device;
 }
 
+Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const ResolvedConfig& resolved) {
+  EngineCoreOptions options;
+  options.stall_timeout = std::chrono::seconds(runtime.stall_timeout_s);
+  if (!runtime.record_path.empty()) {
+    FASTLLM_ASSIGN_OR_RETURN(
+        options.recorder, Recorder::Open(runtime.record_path, runtime.record_max_bytes, resolved.sched, resolved.kv));
+  }
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens) {
@@ -137,10 +162,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
       std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
   limits.has_tokens = table != nullptr;
 
+  FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
-  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table));
+  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),
+                                           std::move(core_options));
   timer.Lap("engine_thread");
   info.startup_seconds = timer.Finish();
   return std::unique_ptr<Engine>(

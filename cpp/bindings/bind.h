@@ -7,10 +7,12 @@ namespace fastllm::bindings {
 
 // SamplingParams, EngineConfig, FieldDescription.
 void BindConfig(pybind11::module_& m);
-// RequestDelta.
+// RequestDelta, RequestMetrics.
 void BindOutput(pybind11::module_& m);
 // Engine, EngineInfo, EngineStats, ResolvedValue, TokenTable.
 void BindEngine(pybind11::module_& m);
+// ReplayReport, replay_recording().
+void BindReplay(pybind11::module_& m);
 // gguf_metadata().
 void BindGguf(pybind11::module_& m);
 

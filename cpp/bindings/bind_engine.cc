@@ -113,6 +113,13 @@ std::vector<RequestDelta> DrainDeltas(Engine& engine, int64_t timeout_ms) {
   return engine.Drain(std::chrono::milliseconds(timeout_ms));
 }
 
+PauseMode PauseModeOf(const std::string& mode) {
+  if (mode == "abort") return PauseMode::kAbort;
+  if (mode == "wait") return PauseMode::kWait;
+  if (mode == "keep") return PauseMode::kKeep;
+  throw StatusError(Status::InvalidArgument("mode must be 'abort', 'wait' or 'keep', got '" + mode + "'"));
+}
+
 void BindInfo(py::module_& m) {
   py::class_<ResolvedValue>(m, "ResolvedValue", "One derived value of the configuration, and why.")
       .def_readonly("name", &ResolvedValue::name)
@@ -128,16 +135,37 @@ void BindInfo(py::module_& m) {
       .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
       .def_readonly("resolved", &EngineInfo::resolved)
       .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
-  py::class_<EngineStats>(m, "EngineStats", "A snapshot of the engine, written once per step.")
+}
+
+void BindStats(py::module_& m) {
+  py::class_<EngineStats>(m, "EngineStats",
+                          "A snapshot of the engine, written once per step. Times are nanoseconds; counts of work and "
+                          "times go up from the engine's start.")
       .def_readonly("steps", &EngineStats::steps)
       .def_readonly("running", &EngineStats::running)
       .def_readonly("waiting", &EngineStats::waiting)
+      .def_readonly("waiting_preempted", &EngineStats::waiting_preempted)
+      .def_readonly("waiting_paused", &EngineStats::waiting_paused)
       .def_readonly("used_blocks", &EngineStats::used_blocks)
+      .def_readonly("total_blocks", &EngineStats::total_blocks)
       .def_readonly("preemptions", &EngineStats::preemptions)
       .def_readonly("prefix_query_tokens", &EngineStats::prefix_query_tokens)
       .def_readonly("prefix_hit_tokens", &EngineStats::prefix_hit_tokens)
       .def_readonly("scheduled_tokens", &EngineStats::scheduled_tokens)
-      .def_readonly("finished_requests", &EngineStats::finished_requests);
+      .def_readonly("finished_requests", &EngineStats::finished_requests)
+      .def_readonly("schedule_ns", &EngineStats::schedule_ns)
+      .def_readonly("execute_ns", &EngineStats::execute_ns)
+      .def_readonly("wait_ns", &EngineStats::wait_ns)
+      .def_readonly("update_ns", &EngineStats::update_ns)
+      .def_readonly("last_step_requests", &EngineStats::last_step_requests)
+      .def_readonly("last_step_tokens", &EngineStats::last_step_tokens)
+      .def_readonly("last_schedule_ns", &EngineStats::last_schedule_ns)
+      .def_readonly("last_execute_ns", &EngineStats::last_execute_ns)
+      .def_readonly("last_update_ns", &EngineStats::last_update_ns)
+      .def_readonly("heartbeat", &EngineStats::heartbeat)
+      .def_property_readonly("paused", [](const EngineStats& s) { return s.paused != 0; })
+      .def_property_readonly("asleep", [](const EngineStats& s) { return s.asleep != 0; })
+      .def_property_readonly("kv_cache_usage", &EngineStats::kv_cache_usage, "used_blocks / total_blocks.");
 }
 
 void BindRequest(py::module_& m) {
@@ -170,29 +198,66 @@ void BindTokenTable(py::module_& m) {
       .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
 }
 
+template <typename Class>
+void BindLifecycle(Class* engine) {
+  const auto no_gil = py::call_guard<py::gil_scoped_release>();
+  (*engine)
+      .def(
+          "pause", [](Engine& e, const std::string& mode) { ThrowIfError(e.Pause(PauseModeOf(mode))); },
+          py::arg("mode"), no_gil, "'abort', 'wait' or 'keep'; returns when the engine is quiet.")
+      .def(
+          "resume", [](Engine& e) { ThrowIfError(e.Resume()); }, no_gil)
+      .def(
+          "sleep", [](Engine& e, int32_t level) { ThrowIfError(e.Sleep(level)); }, py::arg("level"), no_gil,
+          "Frees device memory of a paused engine.")
+      .def(
+          "wake", [](Engine& e, const std::vector<std::string>& tags) { ThrowIfError(e.Wake(tags)); }, py::arg("tags"),
+          no_gil, "Brings back 'weights', 'kv_cache', or everything for an empty list.")
+      .def(
+          "reset_prefix_cache", [](Engine& e) { ThrowIfError(e.ResetPrefixCache()); }, no_gil)
+      .def(
+          "drain_and_shutdown",
+          [](Engine& e, double timeout_s) {
+            if (!(timeout_s >= 0)) {
+              throw StatusError(
+                  Status::InvalidArgument("timeout must be at least 0, got " + std::to_string(timeout_s)));
+            }
+            // A year is for ever, and fits in a clock.
+            const double seconds = std::min(timeout_s, 365.0 * 86400);
+            return e.DrainAndShutdown(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+          },
+          py::arg("timeout"), no_gil, "True when all requests came to their own end in `timeout` seconds.");
+}
+
 }  // namespace
 
 void BindEngine(py::module_& m) {
   BindInfo(m);
+  BindStats(m);
   BindTokenTable(m);
   BindRequest(m);
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<Engine, EngineHolder>(m, "Engine", "The engine: one model, its scheduler and its threads. Thread-safe.")
-      .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
-                  "Loads the model and starts the engine thread.")
-      .def("validate", &ValidateForEngine, py::arg("request"), "Raises what submit() would find wrong with the values.")
-      .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
-      .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
-           "Queues requests in order and appends their handles to a list.")
-      .def("abort", &Engine::Abort, py::arg("request_id"), no_gil, "Ends a request; its last delta says 'abort'.")
-      .def("drain", &DrainDeltas, py::arg("timeout_ms") = 0, "All pending deltas, waiting for the first.")
-      .def_property_readonly("event_fd", &Engine::event_fd, "Readable while deltas are pending; drain() resets it.")
-      .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
-      .def("stats", &Engine::stats, no_gil)
-      .def(
-          "check_health", [](const Engine& e) { ThrowIfError(e.health()); }, no_gil,
-          "Raises what is wrong when the engine does not serve.")
-      .def("shutdown", &Engine::Shutdown, no_gil, "Aborts everything, delivers the last deltas, joins the threads.");
+  auto engine =
+      py::class_<Engine, EngineHolder>(m, "Engine",
+                                       "The engine: one model, its scheduler and its threads. Thread-safe.")
+          .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
+                      "Loads the model and starts the engine thread.")
+          .def("validate", &ValidateForEngine, py::arg("request"),
+               "Raises what submit() would find wrong with the values.")
+          .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
+          .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
+               "Queues requests in order and appends their handles to a list.")
+          .def("abort", &Engine::Abort, py::arg("request_id"), no_gil, "Ends a request; its last delta says 'abort'.")
+          .def("drain", &DrainDeltas, py::arg("timeout_ms") = 0, "All pending deltas, waiting for the first.")
+          .def_property_readonly("event_fd", &Engine::event_fd, "Readable while deltas are pending; drain() resets it.")
+          .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
+          .def("stats", &Engine::stats, no_gil)
+          .def(
+              "check_health", [](const Engine& e) { ThrowIfError(e.health()); }, no_gil,
+              "Raises what is wrong when the engine does not serve.")
+          .def("shutdown", &Engine::Shutdown, no_gil,
+               "Aborts everything, delivers the last deltas, joins the threads.");
+  BindLifecycle(&engine);
 }
 
 }  // namespace fastllm::bindings

@@ -10,6 +10,26 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 
 void BindOutput(py::module_& m) {
+  py::class_<RequestMetrics>(
+      m, "RequestMetrics",
+      "Times of one finished request in seconds, under vLLM's names. Stamps ending in _ts are on "
+      "the steady clock (time.monotonic); what was never reached is 0.")
+      .def_readonly("arrival_time", &RequestMetrics::arrival_time, "Seconds since the Unix epoch.")
+      .def_readonly("queued_ts", &RequestMetrics::queued_ts)
+      .def_readonly("scheduled_ts", &RequestMetrics::scheduled_ts)
+      .def_readonly("first_token_ts", &RequestMetrics::first_token_ts)
+      .def_readonly("last_token_ts", &RequestMetrics::last_token_ts)
+      .def_readonly("first_token_latency", &RequestMetrics::first_token_latency, "Arrival to first token.")
+      .def_readonly("queued_time", &RequestMetrics::queued_time)
+      .def_readonly("prefill_time", &RequestMetrics::prefill_time)
+      .def_readonly("decode_time", &RequestMetrics::decode_time)
+      .def_readonly("inference_time", &RequestMetrics::inference_time)
+      .def_readonly("e2e_latency", &RequestMetrics::e2e_latency)
+      .def_readonly("mean_time_per_output_token", &RequestMetrics::mean_time_per_output_token)
+      .def_readonly("min_inter_token_latency", &RequestMetrics::min_inter_token_latency)
+      .def_readonly("max_inter_token_latency", &RequestMetrics::max_inter_token_latency)
+      .def_readonly("num_generation_tokens", &RequestMetrics::num_generation_tokens)
+      .def_readonly("num_preemptions", &RequestMetrics::num_preemptions);
   py::class_<RequestDelta>(m, "RequestDelta",
                            "News of one request since the last delta; the one with a finish_reason is the last.")
       .def_readonly("request_id", &RequestDelta::request_id)
@@ -32,7 +52,8 @@ void BindOutput(py::module_& m) {
           "The stop token id or stop string that matched; None for the end of sequence.")
       .def_readonly("error", &RequestDelta::error)
       .def_readonly("num_prompt_tokens", &RequestDelta::num_prompt_tokens)
-      .def_readonly("num_cached_tokens", &RequestDelta::num_cached_tokens);
+      .def_readonly("num_cached_tokens", &RequestDelta::num_cached_tokens)
+      .def_readonly("metrics", &RequestDelta::metrics, "RequestMetrics of the last delta; None before.");
 }
 
 }  // namespace fastllm::bindings

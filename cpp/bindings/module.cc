@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, m) {
   b::BindConfig(m);
   b::BindOutput(m);
   b::BindEngine(m);
+  b::BindReplay(m);
   b::BindGguf(m);
 
   auto testing = m.def_submodule("_core_testing", "Rooms of the core, for the project's own tests.");

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator
 
+from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
 from fastllm_core.errors import InternalError, InvalidArgumentError
 from fastllm_core.inputs import Prompt, make_prompt
@@ -158,8 +159,38 @@ class AsyncLLM:
         return self._engine.stats()
 
     async def check_health(self) -> None:
-        """Raises EngineDeadError when the engine does not serve."""
+        """Raises EngineDeadError when the engine does not serve: shut down, failed, or stalled."""
         self._engine.check_health()
+
+    async def pause_generation(self, *, mode: str = "abort", clear_cache: bool = True) -> None:
+        """As LLM.pause_generation()."""
+        await asyncio.to_thread(lifecycle.pause, self._engine, mode, clear_cache)
+
+    async def resume_generation(self) -> None:
+        """As LLM.resume_generation()."""
+        await asyncio.to_thread(self._engine.resume)
+
+    async def is_paused(self) -> bool:
+        return self._engine.stats().paused
+
+    async def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        """As LLM.sleep()."""
+        await asyncio.to_thread(lifecycle.sleep, self._engine, level, mode)
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        """As LLM.wake_up()."""
+        await asyncio.to_thread(lifecycle.wake_up, self._engine, tags)
+
+    async def is_sleeping(self) -> bool:
+        return self._engine.stats().asleep
+
+    async def reset_prefix_cache(self) -> None:
+        """As LLM.reset_prefix_cache()."""
+        await asyncio.to_thread(self._engine.reset_prefix_cache)
+
+    async def drain(self, timeout: float) -> bool:
+        """As LLM.drain()."""
+        return await asyncio.to_thread(self._engine.drain_and_shutdown, timeout)
 
     def shutdown(self) -> None:
         """Ends the engine. Requests that run end with finish_reason "abort"."""
@@ -184,5 +215,11 @@ class _OutputState:
                 return None
         completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
         return RequestOutput(
-            self._request_id, self._prompt.text, self._ids, [completion], finished, piece.num_cached_tokens
+            self._request_id,
+            self._prompt.text,
+            self._ids,
+            [completion],
+            finished,
+            piece.num_cached_tokens,
+            piece.metrics,
         )

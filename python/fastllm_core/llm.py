@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 
+from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
 from fastllm_core.errors import FastLLMError, InternalError, InvalidArgumentError
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompts
@@ -95,6 +96,44 @@ class LLM:
         """A snapshot of the engine: requests, blocks, prefix hits."""
         return self._engine.stats()
 
+    def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
+        """Returns when no step runs. Requests that come while paused are held until resume_generation().
+
+        mode: what happens to the requests that are there. "abort" ends them, "wait" lets them finish, "keep" freezes
+        them with their KV blocks until resume_generation().
+        clear_cache: forget the cached prefixes as well (not with "keep").
+        """
+        lifecycle.pause(self._engine, mode, clear_cache)
+
+    def resume_generation(self) -> None:
+        """Ends a pause."""
+        self._engine.resume()
+
+    def is_paused(self) -> bool:
+        return self._engine.stats().paused
+
+    def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        """Pauses and frees device memory: level 1 keeps the weights in host memory, 2 drops them."""
+        lifecycle.sleep(self._engine, level, mode)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Brings back "weights", "kv_cache", or by default everything, and then serves again."""
+        lifecycle.wake_up(self._engine, tags)
+
+    def is_sleeping(self) -> bool:
+        return self._engine.stats().asleep
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets all cached prefixes; InvalidStateError while a request holds blocks."""
+        self._engine.reset_prefix_cache()
+
+    def drain(self, timeout: float) -> bool:
+        """Refuses new requests, gives those that run `timeout` seconds, then ends the engine.
+
+        True when all of them finished; the others end with finish_reason "abort".
+        """
+        return self._engine.drain_and_shutdown(timeout)
+
     def shutdown(self) -> None:
         """Ends the engine; calls after it raise EngineDeadError."""
         self._finalizer()
@@ -174,6 +213,7 @@ def _take(out: RequestOutput, delta) -> bool:
     if delta.finish_reason is None:
         return False
     completion.finish_reason, completion.stop_reason = delta.finish_reason, delta.stop_reason
+    out.metrics = delta.metrics
     out.finished = True
     return True
 

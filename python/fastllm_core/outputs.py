@@ -2,6 +2,10 @@
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastllm_core._C import RequestMetrics
 
 
 class RequestOutputKind(enum.Enum):
@@ -36,6 +40,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     num_cached_tokens: int = 0  # prompt tokens whose KV came from the prefix cache
+    metrics: "RequestMetrics | None" = None  # times of the request; None until it has finished
 
 
 def join_deltas(first, second):
@@ -49,6 +54,7 @@ def join_deltas(first, second):
         second.stop_reason,
         second.error,
         second.num_cached_tokens,
+        second.metrics,
     )
 
 
@@ -62,6 +68,7 @@ class Piece:
     stop_reason: int | str | None
     error: str
     num_cached_tokens: int
+    metrics: "RequestMetrics | None" = None
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -72,4 +79,5 @@ class Piece:
             delta.stop_reason,
             delta.error,
             delta.num_cached_tokens,
+            delta.metrics,
         )

@@ -1,42 +1,41 @@
 #include "core/engine/engine_core.h"
 
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/engine/channels.h"
 #include "core/engine/engine_loop.h"
-#include "core/engine/inbox.h"
-#include "core/engine/outbox.h"
-#include "core/engine/stats_cell.h"
 
 namespace fastllm {
 
 struct EngineCore::Impl {
   Impl(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
-       std::shared_ptr<const TokenTable> tokens)
+       std::shared_ptr<const TokenTable> tokens, EngineCoreOptions options)
       : has_tokens(tokens != nullptr),
         capacity_tokens(int64_t{kv.num_blocks - 1} * kv.block_size),
-        loop(sched, kv, std::move(executor), std::move(tokens), &inbox, &outbox, &stats) {}
+        stall_timeout(options.stall_timeout),
+        loop(sched, kv, std::move(executor), std::move(tokens), std::move(options.recorder), &channels) {}
 
   const bool has_tokens;
   const int64_t capacity_tokens;
-  Inbox inbox;
-  Outbox outbox;
-  StatsCell stats;
+  const std::chrono::milliseconds stall_timeout;
+  EngineChannels channels;
   EngineLoop loop;
   std::once_flag stopped;
   std::thread thread;
 };
 
 EngineCore::EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
-                       std::shared_ptr<const TokenTable> tokens) {
+                       std::shared_ptr<const TokenTable> tokens, EngineCoreOptions options) {
   if (tokens != nullptr) {
     const Status status = ValidateTokenTable(*tokens);
     FASTLLM_CHECK(status.ok(), status.message());
   }
-  impl_ = std::make_unique<Impl>(sched, kv, std::move(executor), std::move(tokens));
+  impl_ = std::make_unique<Impl>(sched, kv, std::move(executor), std::move(tokens), std::move(options));
   impl_->thread = std::thread([loop = &impl_->loop] { loop->Run(); });
 }
 
@@ -52,22 +51,90 @@ Status EngineCore::Add(std::shared_ptr<const Request> request) {
     return Status::InvalidArgument("prompt + max_tokens - 1 must be at most " + std::to_string(impl_->capacity_tokens) +
                                    ", the tokens that the KV cache holds, got " + std::to_string(need));
   }
-  return impl_->inbox.Add(std::move(request));
+  return impl_->channels.inbox.Add(std::move(request));
 }
 
-void EngineCore::Abort(RequestId id) { impl_->inbox.Abort(id); }
+void EngineCore::Abort(RequestId id) { impl_->channels.inbox.Abort(id); }
 
-std::vector<RequestDelta> EngineCore::Drain(std::chrono::milliseconds timeout) { return impl_->outbox.Drain(timeout); }
+std::vector<RequestDelta> EngineCore::Drain(std::chrono::milliseconds timeout) {
+  return impl_->channels.outbox.Drain(timeout);
+}
 
-int EngineCore::event_fd() const { return impl_->outbox.event_fd(); }
+int EngineCore::event_fd() const { return impl_->channels.outbox.event_fd(); }
 
-EngineStats EngineCore::stats() const { return impl_->stats.Load(); }
+EngineStats EngineCore::stats() const { return impl_->channels.stats.Load(); }
 
-Status EngineCore::health() const { return impl_->inbox.status(); }
+Status EngineCore::health() const {
+  Status status = impl_->channels.inbox.status();
+  if (!status.ok() || impl_->stall_timeout.count() <= 0) return status;
+  const auto silence = impl_->channels.heartbeat.SinceLast(Heartbeat::Clock::now());
+  if (silence <= impl_->stall_timeout) return status;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence).count();
+  const EngineStats s = stats();
+  return Status::Unavailable("engine stalled: no heartbeat for " + std::to_string(seconds) + " s with " +
+                             std::to_string(s.running) + " requests running and " + std::to_string(s.waiting) +
+                             " waiting; the limit is " + std::to_string(impl_->stall_timeout.count()) + " ms");
+}
+
+Status EngineCore::Call(Control control) {
+  std::future<Status> answer = impl_->channels.inbox.Post(std::move(control));
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return Status::Unavailable("engine failed before it answered");
+  }
+}
+
+Status EngineCore::Pause(PauseMode mode) {
+  Control control;
+  control.kind = Control::Kind::kPause;
+  control.mode = mode;
+  return Call(std::move(control));
+}
+
+Status EngineCore::Resume() {
+  Control control;
+  control.kind = Control::Kind::kResume;
+  return Call(std::move(control));
+}
+
+Status EngineCore::Sleep(int32_t level) {
+  Control control;
+  control.kind = Control::Kind::kSleep;
+  control.level = level;
+  return Call(std::move(control));
+}
+
+Status EngineCore::Wake(std::vector<std::string> tags) {
+  Control control;
+  control.kind = Control::Kind::kWake;
+  control.tags = std::move(tags);
+  return Call(std::move(control));
+}
+
+Status EngineCore::ResetPrefixCache() {
+  Control control;
+  control.kind = Control::Kind::kResetPrefixCache;
+  return Call(std::move(control));
+}
+
+bool EngineCore::DrainAndShutdown(std::chrono::milliseconds timeout) {
+  impl_->channels.inbox.Refuse(Status::Unavailable("engine is draining"));
+  Control control;
+  control.kind = Control::Kind::kDrain;
+  std::future<Status> answer = impl_->channels.inbox.Post(std::move(control));
+  const bool answered = answer.wait_for(timeout) == std::future_status::ready;
+  Shutdown();
+  try {
+    return answered && answer.get().ok();
+  } catch (const std::future_error&) {
+    return false;
+  }
+}
 
 void EngineCore::Shutdown() {
   std::call_once(impl_->stopped, [this] {
-    impl_->inbox.Close(Status::Unavailable("engine is shut down"));
+    impl_->channels.inbox.Close(Status::Unavailable("engine is shut down"));
     impl_->thread.join();
   });
 }

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "core/engine/control.h"
 #include "core/engine/executor.h"
+#include "core/engine/recorder.h"
 #include "core/request/request.h"
 #include "fastllm/engine.h"
 #include "fastllm/output.h"
@@ -16,13 +20,19 @@
 
 namespace fastllm {
 
+// What an engine can do without.
+struct EngineCoreOptions {
+  std::chrono::milliseconds stall_timeout{0};  // health(): kUnavailable after so long without a heartbeat; 0: never
+  std::unique_ptr<Recorder> recorder;          // opened with the same configuration
+};
+
 class EngineCore {
  public:
   // Starts the thread. `tokens` null: no text, and stop strings are refused in Add(). Throws InternalError for values
   // that Resolve() and ValidateTokenTable() refuse, std::system_error when the process is out of threads or
   // descriptors.
   EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
-             std::shared_ptr<const TokenTable> tokens);
+             std::shared_ptr<const TokenTable> tokens, EngineCoreOptions options = {});
   ~EngineCore();  // Shutdown()
 
   // All of these from any thread.
@@ -35,10 +45,19 @@ class EngineCore {
   int event_fd() const;
   EngineStats stats() const;
   Status health() const;
+  // As their namesakes in Engine; they wait for the engine thread.
+  Status Pause(PauseMode mode);
+  Status Resume();
+  Status Sleep(int32_t level);
+  Status Wake(std::vector<std::string> tags);
+  Status ResetPrefixCache();
+  bool DrainAndShutdown(std::chrono::milliseconds timeout);
   void Shutdown();
 
  private:
   struct Impl;
+  Status Call(Control control);
+
   std::unique_ptr<Impl> impl_;
 };
 

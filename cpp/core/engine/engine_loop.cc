@@ -1,5 +1,6 @@
 #include "core/engine/engine_loop.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -7,15 +8,24 @@
 #include "core/base/check.h"
 
 namespace fastllm {
+namespace {
+
+int64_t Nanos(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
+}
+
+}  // namespace
 
 EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
-                       std::shared_ptr<const TokenTable> tokens, Inbox* inbox, Outbox* outbox, StatsCell* stats)
+                       std::shared_ptr<const TokenTable> tokens, std::unique_ptr<Recorder> recorder,
+                       EngineChannels* channels)
     : scheduler_(sched, kv),
       executor_(std::move(executor)),
       router_(std::move(tokens)),
-      inbox_(inbox),
-      outbox_(outbox),
-      stats_(stats) {}
+      recorder_(std::move(recorder)),
+      channels_(channels) {
+  totals_.total_blocks = kv.num_blocks - 1;
+}
 
 void EngineLoop::Run() noexcept {
   try {
@@ -25,107 +35,175 @@ void EngineLoop::Run() noexcept {
   } catch (...) {
     Poison("unknown exception in the engine thread");
   }
-  outbox_->Close();
+  channels_->heartbeat.Rest();
+  channels_->outbox.Close();
 }
 
 void EngineLoop::Loop() {
   while (DrainInbox()) {
-    while (in_flight_.size() < kMaxInFlight && SubmitStep()) {
+    if (std::exchange(controls_.handled, false)) {  // not behind the step that comes next
+      Publish();
+      Answer();
+    }
+    while (Planning() && std::cmp_less(in_flight_.size(), scheduler_.max_in_flight()) && SubmitStep()) {
     }
     if (!in_flight_.empty()) CompleteStep();
     Publish();
+    Answer();
   }
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
   while (!in_flight_.empty()) CompleteStep();
-  for (const RequestId id : router_.EndAll(FinishReason::kAbort)) scheduler_.Finish(id);
+  for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
+  held_.clear();
   Publish();
+  AnswerAll(channels_->inbox.status());
 }
 
 bool EngineLoop::DrainInbox() {
-  const bool idle = in_flight_.empty() && !scheduler_.HasWork();
-  const Inbox::Batch batch = inbox_->Take(/*wait=*/idle);
+  const bool quiet = Quiet();
+  if (quiet) channels_->heartbeat.Rest();
+  Inbox::Batch batch = channels_->inbox.Take(/*wait=*/quiet);
+  const Clock::time_point now = Clock::now();
+  channels_->heartbeat.Beat(now);
   bool all_new = true;
-  for (const auto& request : batch.adds) all_new &= router_.Add(request);
-  // Checked when all are live, so that a failure reports to each of them.
-  FASTLLM_CHECK(all_new, "a request was added under an id that is in use");
-  for (const auto& request : batch.adds) {
-    if (const Status status = scheduler_.Add(request); !status.ok()) {
-      router_.End(request->id, FinishReason::kError, status.message());
+  for (const auto& request : batch.adds) all_new &= router_.Add(request, now);
+  if (!all_new) {
+    // Thrown when all are live, so that the failure reports to each of them, and to whoever waits for an answer.
+    for (Control& control : batch.controls) controls_.quiet.push_back(std::move(control));
+    throw InternalError("a request was added under an id that is in use");
+  }
+  for (auto& request : batch.adds) {
+    if (admission_ == Admission::kOpen) {
+      Schedule(request);
+    } else {
+      held_.push_back(std::move(request));
     }
   }
   for (const RequestId id : batch.aborts) {
-    if (router_.End(id, FinishReason::kAbort)) scheduler_.Finish(id);
+    if (router_.End(id, FinishReason::kAbort)) Forget(id);
   }
+  controls_.handled = !batch.controls.empty();
+  for (Control& control : batch.controls) Handle(std::move(control));
   return !batch.closed;
 }
 
+void EngineLoop::Schedule(const std::shared_ptr<const Request>& request) {
+  if (recorder_ != nullptr) recorder_->OnAdd(*request);
+  if (const Status status = scheduler_.Add(request); !status.ok()) {
+    router_.End(request->id, FinishReason::kError, status.message());
+  }
+}
+
+// The request is not live any more.
+void EngineLoop::Forget(RequestId id) {
+  if (recorder_ != nullptr) recorder_->OnFinish(id);
+  if (scheduler_.Finish(id) || held_.empty()) return;
+  std::erase_if(held_, [id](const auto& request) { return request->id == id; });
+}
+
 bool EngineLoop::SubmitStep() {
+  for (const ExpiredRequest& expired : scheduler_.Expire()) {
+    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);
+    router_.End(expired.id, FinishReason::kError, expired.reason);
+  }
   if (!scheduler_.HasWork()) return false;
+  const Clock::time_point start = Clock::now();
   StepPlan plan = scheduler_.Schedule();
+  if (recorder_ != nullptr) recorder_->OnPlan(plan);
   if (plan.rows.empty()) {
     FASTLLM_CHECK(!in_flight_.empty() || !scheduler_.HasWork(), "requests are left and no step can be planned");
     return false;
   }
-  in_flight_.push_back(plan);
+  for (const NewSequence& sequence : plan.added) router_.MarkScheduled(sequence.id, start);
+  // Update() needs no more of the plan than this.
+  InFlight& step = in_flight_.emplace_back();
+  step.plan.step_id = plan.step_id;
+  step.plan.rows = plan.rows;
+  step.plan.total_tokens = plan.total_tokens;
   executor_->Submit(std::move(plan));
+  step.submitted = Clock::now();
+  totals_.last_schedule_ns = Nanos(step.submitted - start);
+  totals_.schedule_ns += totals_.last_schedule_ns;
   return true;
 }
 
 void EngineLoop::CompleteStep() {
+  const Clock::time_point before = Clock::now();
   const StepResult result = executor_->Wait();
-  const StepPlan plan = std::move(in_flight_.front());
+  const Clock::time_point now = Clock::now();
+  channels_->heartbeat.Beat(now);
+  const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
+  const bool fits = result.step_id == step.plan.step_id;
+  if (recorder_ != nullptr && (!fits || !result.status.ok())) recorder_->OnResult(result);
   if (!result.status.ok()) throw InternalError(result.status.ToString());
-  FASTLLM_CHECK(result.step_id == plan.step_id,
-                "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(plan.step_id));
-  Apply(plan, result);
+  FASTLLM_CHECK(fits,
+                "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(step.plan.step_id));
+  Apply(step.plan, result, now);
+  EngineStats& t = totals_;
+  ++t.steps;
+  t.wait_ns += Nanos(now - before);
+  t.last_execute_ns = Nanos(now - std::max(step.submitted, last_completed_));
+  t.execute_ns += t.last_execute_ns;
+  t.last_update_ns = Nanos(Clock::now() - now);
+  t.update_ns += t.last_update_ns;
+  t.last_step_requests = static_cast<int64_t>(step.plan.rows.size());
+  t.last_step_tokens = step.plan.total_tokens;
+  last_completed_ = now;
 }
 
-void EngineLoop::Apply(const StepPlan& plan, const StepResult& result) {
-  ++num_steps_;
+void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now) {
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, "model produced no finite logits")) scheduler_.Finish(row.id);
+      if (router_.End(row.id, FinishReason::kError, "model produced no finite logits")) Forget(row.id);
       break;
     }
   }
+  if (recorder_ != nullptr) recorder_->OnResult(result);
   for (SequenceUpdate& update : scheduler_.Update(plan, result)) {
     const RequestId id = update.id;
-    if (router_.Route(std::move(update))) scheduler_.Finish(id);
+    if (router_.Route(std::move(update), now)) Forget(id);
   }
 }
 
 // Statistics first: who has seen a request end also sees its blocks free.
 void EngineLoop::Publish() {
   const SchedulerStats s = scheduler_.stats();
-  EngineStats out;
-  out.steps = num_steps_;
+  EngineStats out = totals_;
   out.running = s.running;
-  out.waiting = s.waiting;
+  out.waiting_paused = static_cast<int64_t>(held_.size());
+  out.waiting = s.waiting + out.waiting_paused;
   out.used_blocks = s.used_blocks;
   out.preemptions = s.preemptions;
   out.prefix_query_tokens = s.prefix_query_tokens;
   out.prefix_hit_tokens = s.prefix_hit_tokens;
   out.scheduled_tokens = s.scheduled_tokens;
   out.finished_requests = router_.num_finished();
-  stats_->Store(out);
-  outbox_->Push(router_.TakeDeltas());
+  out.heartbeat = channels_->heartbeat.count();
+  out.paused = admission_ != Admission::kOpen ? 1 : 0;
+  out.asleep = admission_ == Admission::kAsleep ? 1 : 0;
+  channels_->stats.Store(out);
+  channels_->outbox.Push(router_.TakeDeltas());
 }
 
 void EngineLoop::Poison(const std::string& why) noexcept {
   try {
-    const std::string reason = "engine failed: " + why;
-    inbox_->Close(Status::Unavailable(reason));
-    router_.EndAll(FinishReason::kError, reason);
-    for (const auto& request : inbox_->Take(/*wait=*/false).adds) {
-      if (router_.Add(request)) router_.End(request->id, FinishReason::kError, reason);
+    const Status status = Status::Unavailable("engine failed: " + why);
+    channels_->inbox.Close(status);
+    recorder_.reset();  // what led here is on the disk before anybody is told
+    router_.EndAll(FinishReason::kError, status.message());
+    Inbox::Batch rest = channels_->inbox.Take(/*wait=*/false);
+    for (const auto& request : rest.adds) {
+      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status.message());
     }
-    outbox_->Push(router_.TakeDeltas());
+    for (Control& control : rest.controls) controls_.quiet.push_back(std::move(control));
+    channels_->outbox.Push(router_.TakeDeltas());
+    AnswerAll(status);
   } catch (...) {
     // Out of memory while reporting: nothing more can be said, and the host's process must live.
-    inbox_->Close(Status(StatusCode::kUnavailable, ""));
+    channels_->inbox.Close(Status(StatusCode::kUnavailable, ""));
   }
 }
 

@@ -1,49 +1,86 @@
 // EngineLoop: the body of the engine thread. Owns scheduler, executor and text state; nobody else touches them.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/engine/channels.h"
 #include "core/engine/executor.h"
-#include "core/engine/inbox.h"
-#include "core/engine/outbox.h"
 #include "core/engine/output_router.h"
-#include "core/engine/stats_cell.h"
+#include "core/engine/recorder.h"
 #include "core/sched/scheduler.h"
 
 namespace fastllm {
 
-// Submitting a step and taking its result are apart, so that more than one may be in flight; how many is kMaxInFlight.
+// Submitting a step and taking its result are apart: while one step runs, the result of the one before is applied and
+// the next is planned and handed over. How many may be in flight is the scheduler's to say.
 class EngineLoop {
  public:
-  // Inbox, outbox and stats outlive the loop.
+  // The channels outlive the loop. `recorder` may be null.
   EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
-             std::shared_ptr<const TokenTable> tokens, Inbox* inbox, Outbox* outbox, StatsCell* stats);
+             std::shared_ptr<const TokenTable> tokens, std::unique_ptr<Recorder> recorder, EngineChannels* channels);
 
   // Returns when the inbox is closed, or after a failure that has poisoned the engine; never throws. By then every
-  // request that was accepted has its last delta in the outbox and the outbox is closed.
+  // request that was accepted has its last delta in the outbox, every control its answer, and the outbox is closed.
   void Run() noexcept;
 
  private:
-  static constexpr size_t kMaxInFlight = 1;
+  using Clock = std::chrono::steady_clock;
+
+  enum class Admission : uint8_t {
+    kOpen,    // requests go to the scheduler as they come
+    kHold,    // new ones are held; the scheduler's go on
+    kFreeze,  // nothing is planned
+    kAsleep,  // as kFreeze, and the executor has given its memory back
+  };
+  struct InFlight {
+    StepPlan plan;
+    Clock::time_point submitted;
+  };
+  // Controls on their way to an answer.
+  struct Controls {
+    std::vector<Control> quiet;                        // kPause and kDrain that wait for the engine to be quiet
+    std::vector<std::pair<Control, Status>> answered;  // told when the statistics are out
+    bool handled = false;                              // the statistics are due
+  };
 
   void Loop();
-  bool DrainInbox();    // false: the inbox is closed
+  bool DrainInbox();  // false: the inbox is closed
+  void Schedule(const std::shared_ptr<const Request>& request);
   bool SubmitStep();    // false: there is nothing to run
   void CompleteStep();  // waits for the oldest step in flight
-  void Apply(const StepPlan& plan, const StepResult& result);
+  void Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now);
+  void Forget(RequestId id);
   void Publish();
   void Poison(const std::string& why) noexcept;
+
+  // engine_lifecycle.cc
+  bool Quiet() const;  // nothing runs, and nothing would without news from outside
+  bool Planning() const { return admission_ == Admission::kOpen || admission_ == Admission::kHold; }
+  void Handle(Control control);
+  void Pause(Control control);
+  Status Resume();
+  Status Sleep(int32_t level);
+  Status Wake(const std::vector<std::string>& tags);
+  Status ResetPrefixCache();
+  void Answer();  // the controls that can be answered
+  void AnswerAll(const Status& status);
 
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   OutputRouter router_;
-  std::deque<StepPlan> in_flight_;
-  int64_t num_steps_ = 0;
-  Inbox* inbox_;
-  Outbox* outbox_;
-  StatsCell* stats_;
+  std::unique_ptr<Recorder> recorder_;
+  std::deque<InFlight> in_flight_;
+  Admission admission_ = Admission::kOpen;
+  std::vector<std::shared_ptr<const Request>> held_;  // came while the engine was paused, in order
+  Controls controls_;
+  EngineStats totals_;  // what the scheduler does not count
+  Clock::time_point last_completed_;
+  EngineChannels* channels_;
 };
 
 }  // namespace fastllm

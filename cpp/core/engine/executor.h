@@ -1,8 +1,13 @@
 // Executor: runs StepPlans on one or many ranks. The only header of core/engine that runtime/ may include.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/step/step_plan.h"
 #include "core/step/step_result.h"
+#include "fastllm/status.h"
 
 namespace fastllm {
 
@@ -16,6 +21,12 @@ class Executor {
 
   // Blocks until the oldest plan in flight is done. Never throws: failures are in StepResult::status.
   virtual StepResult Wait() = 0;
+
+  // Frees device memory: level 1 keeps the weights in host memory, 2 drops them; the KV cache goes in both. No plan is
+  // in flight, and none comes before Wake() has brought everything back. An error leaves all as it was.
+  virtual Status Sleep(int32_t level);
+  // Brings back what `tags` name, everything when there are none; true when nothing is missing any more.
+  virtual Result<bool> Wake(const std::vector<std::string>& tags);
 };
 
 }  // namespace fastllm

@@ -7,7 +7,7 @@ namespace fastllm {
 Status Inbox::Add(std::shared_ptr<const Request> request) {
   {
     std::lock_guard lock(mutex_);
-    if (batch_.closed) return closed_why_;
+    if (!why_.ok()) return why_;
     batch_.adds.push_back(std::move(request));
   }
   filled_.notify_one();
@@ -23,31 +23,49 @@ void Inbox::Abort(RequestId id) {
   filled_.notify_one();
 }
 
+std::future<Status> Inbox::Post(Control control) {
+  std::future<Status> answer = control.done.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    if (batch_.closed) {
+      control.done.set_value(why_);
+      return answer;
+    }
+    batch_.controls.push_back(std::move(control));
+  }
+  filled_.notify_one();
+  return answer;
+}
+
+void Inbox::Refuse(Status why) {
+  std::lock_guard lock(mutex_);
+  if (why_.ok()) why_ = std::move(why);
+}
+
 void Inbox::Close(Status why) {
   {
     std::lock_guard lock(mutex_);
     if (batch_.closed) return;
     batch_.closed = true;
-    closed_why_ = std::move(why);
+    why_ = std::move(why);
   }
   filled_.notify_one();
 }
 
 Inbox::Batch Inbox::Take(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) {
-    filled_.wait(lock, [this] { return batch_.closed || !batch_.adds.empty() || !batch_.aborts.empty(); });
-  }
+  if (wait) filled_.wait(lock, [this] { return !batch_.empty(); });
   Batch taken;
   std::swap(taken.adds, batch_.adds);
   std::swap(taken.aborts, batch_.aborts);
+  std::swap(taken.controls, batch_.controls);
   taken.closed = batch_.closed;
   return taken;
 }
 
 Status Inbox::status() const {
   std::lock_guard lock(mutex_);
-  return closed_why_;
+  return why_;
 }
 
 }  // namespace fastllm

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/engine/control.h"
 #include "core/request/request.h"
 #include "fastllm/status.h"
 
@@ -17,28 +19,35 @@ class Inbox {
   struct Batch {
     std::vector<std::shared_ptr<const Request>> adds;
     std::vector<RequestId> aborts;  // to be applied after the adds
+    std::vector<Control> controls;  // after both
     bool closed = false;            // no batch after this one
+
+    bool empty() const { return !closed && adds.empty() && aborts.empty() && controls.empty(); }
   };
 
-  // From any thread. After Close(): the Status it was given.
+  // From any thread. After Refuse() or Close(): the Status it was given.
   Status Add(std::shared_ptr<const Request> request);
   // From any thread. Ignored after Close().
   void Abort(RequestId id);
+  // From any thread. The answer; after Close() it is there at once.
+  std::future<Status> Post(Control control);
 
+  // Refuses adds from now on with `why`; the rest goes on. From any thread.
+  void Refuse(Status why);
   // Refuses everything from now on with `why` (the first call wins) and wakes the engine thread. From any thread.
   void Close(Status why);
 
   // Takes all that is there; with `wait`, sleeps until there is something or Close(). Engine thread only.
   Batch Take(bool wait);
 
-  // kOk while open, then what Close() was given. From any thread.
+  // kOk while open, then what Refuse() or Close() was given. From any thread.
   Status status() const;
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable filled_;
   Batch batch_;
-  Status closed_why_;
+  Status why_;
 };
 
 }  // namespace fastllm

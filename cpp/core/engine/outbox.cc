@@ -4,11 +4,22 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
 namespace fastllm {
+namespace {
+
+// `later` follows `delta` in the news of one request.
+void Append(RequestDelta* delta, RequestDelta later) {
+  delta->token_ids.insert(delta->token_ids.end(), later.token_ids.begin(), later.token_ids.end());
+  delta->text += later.text;
+  later.token_ids = std::move(delta->token_ids);
+  later.text = std::move(delta->text);
+  *delta = std::move(later);
+}
+
+}  // namespace
 
 Outbox::Outbox() : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
@@ -21,7 +32,7 @@ void Outbox::Push(std::vector<RequestDelta> deltas) {
   {
     std::lock_guard lock(mutex_);
     if (!pending_.empty()) {
-      pending_.insert(pending_.end(), std::make_move_iterator(deltas.begin()), std::make_move_iterator(deltas.end()));
+      Join(std::move(deltas));
       return;  // whoever drains has been woken and not yet come
     }
     pending_ = std::move(deltas);
@@ -32,11 +43,27 @@ void Outbox::Push(std::vector<RequestDelta> deltas) {
   filled_.notify_one();
 }
 
+void Outbox::Join(std::vector<RequestDelta> deltas) {
+  if (place_.empty()) {
+    // An id may be in one batch more than once; the later one is then the one to join.
+    for (size_t i = 0; i < pending_.size(); ++i) place_[pending_[i].request_id] = i;
+  }
+  for (RequestDelta& delta : deltas) {
+    const auto [it, is_new] = place_.try_emplace(delta.request_id, pending_.size());
+    if (is_new) {
+      pending_.push_back(std::move(delta));
+    } else {
+      Append(&pending_[it->second], std::move(delta));
+    }
+  }
+}
+
 std::vector<RequestDelta> Outbox::Drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   if (timeout.count() > 0) filled_.wait_for(lock, timeout, [this] { return closed_ || !pending_.empty(); });
   std::vector<RequestDelta> taken = std::exchange(pending_, {});
   if (!taken.empty()) {
+    place_.clear();
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
   }

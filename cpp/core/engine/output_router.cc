@@ -7,12 +7,17 @@ namespace fastllm {
 
 OutputRouter::OutputRouter(std::shared_ptr<const TokenTable> tokens) : tokens_(std::move(tokens)) {}
 
-bool OutputRouter::Add(const std::shared_ptr<const Request>& request) {
+bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTimer::Time now) {
   const auto [it, is_new] = live_.try_emplace(request->id);
   if (!is_new) return false;
   it->second.request = request;
+  it->second.timer = RequestTimer(request->arrival_ns, now);
   if (tokens_ != nullptr && request->sampling.detokenize) it->second.text.emplace(tokens_, *request);
   return true;
+}
+
+void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
+  if (const auto it = live_.find(id); it != live_.end()) it->second.timer.Scheduled(now);
 }
 
 RequestDelta OutputRouter::MakeDelta(const Live& live) const {
@@ -23,7 +28,7 @@ RequestDelta OutputRouter::MakeDelta(const Live& live) const {
   return delta;
 }
 
-bool OutputRouter::Route(SequenceUpdate update) {
+bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
   const auto it = live_.find(update.id);
   if (it == live_.end()) return false;
   Live& live = it->second;
@@ -43,8 +48,10 @@ bool OutputRouter::Route(SequenceUpdate update) {
       delta.stop_reason = *std::move(text.stop_string);
     }
   }
+  live.timer.Tokens(static_cast<int32_t>(delta.token_ids.size()), now);
   const bool finished = delta.finish_reason != FinishReason::kNone;
   if (finished) {
+    delta.metrics = live.timer.Finish(now);
     live_.erase(it);
     ++num_finished_;
   }
@@ -58,6 +65,7 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
   RequestDelta delta = MakeDelta(it->second);
   delta.finish_reason = reason;
   delta.error = error;
+  delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
   live_.erase(it);
   ++num_finished_;

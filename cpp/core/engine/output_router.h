@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/engine/request_timer.h"
 #include "core/request/request.h"
 #include "core/sched/scheduler.h"
 #include "core/text/text_stream.h"
@@ -23,13 +24,15 @@ class OutputRouter {
   // `tokens` null: no text.
   explicit OutputRouter(std::shared_ptr<const TokenTable> tokens);
 
-  // False, and nothing is changed, when the id is live already.
-  bool Add(const std::shared_ptr<const Request>& request);
+  // False, and nothing is changed, when the id is live already. `now` here and below: for RequestMetrics.
+  bool Add(const std::shared_ptr<const Request>& request, RequestTimer::Time now);
+  // The request is in a step as a new sequence.
+  void MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
 
   // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
   // caller then ends the sequence. Updates of requests that are not live are ignored.
-  bool Route(SequenceUpdate update);
+  bool Route(SequenceUpdate update, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
   bool End(RequestId id, FinishReason reason, const std::string& error = {});
@@ -47,6 +50,7 @@ class OutputRouter {
     std::shared_ptr<const Request> request;
     std::optional<TextStream> text;  // absent: no text was asked for or can be made
     int32_t num_cached_tokens = 0;
+    RequestTimer timer;
   };
   RequestDelta MakeDelta(const Live& live) const;
 

@@ -1,8 +1,11 @@
 // StatsCell: an EngineStats that one thread writes and any thread reads, neither ever blocking the other.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "fastllm/engine.h"
 
@@ -14,47 +17,32 @@ class StatsCell {
  public:
   // One writer thread.
   void Store(const EngineStats& s) {
-    const int64_t fields[kNumFields] = {s.steps,
-                                        s.running,
-                                        s.waiting,
-                                        s.used_blocks,
-                                        s.preemptions,
-                                        s.prefix_query_tokens,
-                                        s.prefix_hit_tokens,
-                                        s.scheduled_tokens,
-                                        s.finished_requests};
+    const auto words = std::bit_cast<Words>(s);
     const uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    for (int i = 0; i < kNumFields; ++i) fields_[i].store(fields[i], std::memory_order_release);
+    for (size_t i = 0; i < words.size(); ++i) fields_[i].store(words[i], std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
 
   // Any thread.
   EngineStats Load() const {
-    int64_t f[kNumFields];
+    Words words;
     uint64_t before = 0, after = 1;
     while (before != after || before % 2 != 0) {
       before = version_.load(std::memory_order_acquire);
-      for (int i = 0; i < kNumFields; ++i) f[i] = fields_[i].load(std::memory_order_acquire);
+      for (size_t i = 0; i < words.size(); ++i) words[i] = fields_[i].load(std::memory_order_acquire);
       after = version_.load(std::memory_order_relaxed);
     }
-    EngineStats s;
-    s.steps = f[0];
-    s.running = static_cast<int32_t>(f[1]);
-    s.waiting = static_cast<int32_t>(f[2]);
-    s.used_blocks = static_cast<int32_t>(f[3]);
-    s.preemptions = f[4];
-    s.prefix_query_tokens = f[5];
-    s.prefix_hit_tokens = f[6];
-    s.scheduled_tokens = f[7];
-    s.finished_requests = f[8];
-    return s;
+    return std::bit_cast<EngineStats>(words);
   }
 
  private:
-  static constexpr int kNumFields = 9;
+  static_assert(std::has_unique_object_representations_v<EngineStats>,
+                "EngineStats is int64_t fields and nothing else");
+  using Words = std::array<int64_t, sizeof(EngineStats) / sizeof(int64_t)>;
+
   std::atomic<uint64_t> version_{0};
-  std::atomic<int64_t> fields_[kNumFields] = {};
+  std::array<std::atomic<int64_t>, std::tuple_size_v<Words>> fields_ = {};
 };
 
 }  // namespace fastllm

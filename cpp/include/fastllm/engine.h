@@ -44,17 +44,46 @@ struct EngineInfo {
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };
 
-// A snapshot of the engine's state, written once per step.
+// A snapshot of the engine's state, written once per step and read without a lock. Counts of work and times go up from
+// the engine's start, so that the difference of two snapshots is what lay between; `last_` is of the newest step alone.
+// Times are nanoseconds.
 struct EngineStats {
   int64_t steps = 0;
-  int32_t running = 0;
-  int32_t waiting = 0;
-  int32_t used_blocks = 0;  // blocks that some request holds
+  int64_t running = 0;
+  int64_t waiting = 0;            // all that wait; the next two are among them
+  int64_t waiting_preempted = 0;  // had to give their blocks back
+  int64_t waiting_paused = 0;     // came while the engine was paused
+  int64_t used_blocks = 0;        // blocks that some request holds
+  int64_t total_blocks = 0;       // without the null block
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t scheduled_tokens = 0;
   int64_t finished_requests = 0;
+  int64_t schedule_ns = 0;  // Schedule() and handing the plan over
+  int64_t execute_ns = 0;   // the executor, from the later of hand-over and the step before to the result
+  int64_t wait_ns = 0;      // of that, what the engine thread had nothing else to do
+  int64_t update_ns = 0;    // stops, detokenization, deltas
+  int64_t last_step_requests = 0;
+  int64_t last_step_tokens = 0;
+  int64_t last_schedule_ns = 0;
+  int64_t last_execute_ns = 0;
+  int64_t last_update_ns = 0;
+  int64_t heartbeat = 0;  // rounds of the engine thread
+  int64_t paused = 0;     // 1 while paused
+  int64_t asleep = 0;     // 1 while asleep
+
+  // used_blocks / total_blocks
+  double kv_cache_usage() const {
+    return total_blocks > 0 ? static_cast<double>(used_blocks) / static_cast<double>(total_blocks) : 0.0;
+  }
+};
+
+// What happens at Engine::Pause() to the requests that are there.
+enum class PauseMode : uint8_t {
+  kAbort = 0,  // they end with finish_reason kAbort
+  kWait,       // they run to their end
+  kKeep,       // they stay as they are, blocks included, and go on after Resume()
 };
 
 // Thread-safe. Destroying the engine aborts what runs and joins its threads.
@@ -82,8 +111,29 @@ class FASTLLM_API Engine {
   virtual const EngineInfo& info() const = 0;
   virtual EngineStats stats() const = 0;
 
-  // kOk while the engine serves; otherwise why it does not.
+  // kOk while the engine serves; otherwise why it does not: shut down, draining, poisoned by a failure, or stalled:
+  // work is there and the engine thread has not come round for EngineConfig's stall_timeout_s.
   virtual Status health() const = 0;
+
+  // Returns when the engine is quiet: no step runs and, but for kKeep, no request is left from before. Requests that
+  // come while it is paused are accepted and held until Resume(); they may be aborted. kFailedPrecondition when
+  // Resume() came first, kUnavailable when the engine ended.
+  virtual Status Pause(PauseMode mode) = 0;
+  // Does nothing when the engine is not paused; kFailedPrecondition while it is asleep.
+  virtual Status Resume() = 0;
+
+  // Frees device memory of a paused engine whose requests hold no blocks. Level 1 keeps the weights in host memory, 2
+  // drops them; both drop the KV cache and the cached prefixes. kUnimplemented when the executor cannot.
+  virtual Status Sleep(int32_t level) = 0;
+  // Brings back what `tags` name ("weights", "kv_cache"; none: everything). The engine stays paused.
+  virtual Status Wake(const std::vector<std::string>& tags) = 0;
+
+  // Forgets all cached prefixes. kFailedPrecondition while a request holds blocks.
+  virtual Status ResetPrefixCache() = 0;
+
+  // Refuses new requests from now on (kUnavailable), lets those that are there run for up to `timeout`, ends a pause
+  // for that, then does Shutdown(). True when all of them came to their own end.
+  virtual bool DrainAndShutdown(std::chrono::milliseconds timeout) = 0;
 
   // Aborts everything, delivers the last deltas, joins the threads. Idempotent.
   virtual void Shutdown() = 0;

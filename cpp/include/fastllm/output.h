@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,6 +19,27 @@ FASTLLM_API const char* FinishReasonName(FinishReason reason);
 // Why kStop: nothing (end of sequence), the matched stop token id, or the matched stop string.
 using StopReason = std::variant<std::monostate, int32_t, std::string>;
 
+// Times of one finished request, in seconds. Names and formulas are vLLM's (RequestStateStats, FinishedRequestStats).
+// A time stamp that was never reached is 0, and so is an interval that ends or begins with it.
+struct RequestMetrics {
+  double arrival_time = 0;    // Engine::Submit(), seconds since the Unix epoch
+  double queued_ts = 0;       // the engine took it; this and the next three on the steady clock
+  double scheduled_ts = 0;    // first in a step
+  double first_token_ts = 0;  // the results of its first and last token came back
+  double last_token_ts = 0;
+  double first_token_latency = 0;         // from arrival to the first token
+  double queued_time = 0;                 // queued -> scheduled
+  double prefill_time = 0;                // scheduled -> first token
+  double decode_time = 0;                 // first token -> last token
+  double inference_time = 0;              // scheduled -> last token
+  double e2e_latency = 0;                 // arrival -> the last delta
+  double mean_time_per_output_token = 0;  // decode_time / (num_generation_tokens - 1)
+  double min_inter_token_latency = 0;     // between steps that gave tokens; tokens that came together count as one
+  double max_inter_token_latency = 0;
+  int32_t num_generation_tokens = 0;
+  int32_t num_preemptions = 0;
+};
+
 // News of one request since the last delta. The last delta of a request is the one with a finish_reason;
 // nothing follows it. Concatenated over deltas, token_ids and text are the whole output.
 struct RequestDelta {
@@ -28,7 +50,8 @@ struct RequestDelta {
   StopReason stop_reason;
   std::string error;  // why, when finish_reason is kError
   int32_t num_prompt_tokens = 0;
-  int32_t num_cached_tokens = 0;  // prompt tokens whose KV came from the prefix cache
+  int32_t num_cached_tokens = 0;          // prompt tokens whose KV came from the prefix cache
+  std::optional<RequestMetrics> metrics;  // in the last delta
 };
 
 }  // namespace fastllm

@@ -1,0 +1,18 @@
+// EngineChannels: all that the engine thread shares with other threads.
+#pragma once
+
+#include "core/engine/heartbeat.h"
+#include "core/engine/inbox.h"
+#include "core/engine/outbox.h"
+#include "core/engine/stats_cell.h"
+
+namespace fastllm {
+
+struct EngineChannels {
+  Inbox inbox;
+  Outbox outbox;
+  StatsCell stats;
+  Heartbeat heartbeat;
+};
+
+}  // namespace fastllm

@@ -1,0 +1,11 @@
+#include "core/engine/executor.h"
+
+namespace fastllm {
+
+Status Executor::Sleep(int32_t /*level*/) { return Status::Unimplemented("this executor cannot sleep"); }
+
+Result<bool> Executor::Wake(const std::vector<std::string>& /*tags*/) {
+  return Status::Unimplemented("this executor cannot sleep");
+}
+
+}  // namespace fastllm
