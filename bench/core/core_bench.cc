@@ -106,6 +106,7 @@ void BenchDecode(int32_t count) {
   StepResult result;
   std::vector<SequenceUpdate> updates;
   std::vector<double> both;
+  both.reserve(kSteps);
   int64_t allocations = 0;
   for (int i = 0; i < kWarmUp + kSteps; ++i) {
     int64_t allocated = num_allocations;

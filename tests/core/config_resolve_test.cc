@@ -48,6 +48,38 @@ TEST(Resolve, DefaultsOnTheCpu) {
   for (const ResolvedValue& v : r.values) EXPECT_FALSE(v.reason.empty()) << v.name;
 }
 
+TEST(Resolve, SchedulingPolicies) {
+  const SchedConfig defaults = Ok({}).sched;
+  EXPECT_TRUE(defaults.async_scheduling);
+  EXPECT_TRUE(defaults.long_prefill_fair_share);
+  EXPECT_EQ(defaults.policy, SchedulingPolicy::kFcfs);
+  EXPECT_EQ(defaults.watermark, 0.0f);
+  EXPECT_EQ(defaults.max_num_queued_reqs, 0);
+  EXPECT_EQ(defaults.max_num_queued_tokens, 0);
+  EXPECT_EQ(defaults.request_timeout_ms, 0);
+  EXPECT_EQ(defaults.max_queue_ms, 0);
+  EngineConfig c;
+  c.scheduler.async_scheduling = false;
+  c.scheduler.long_prefill_fair_share = false;
+  c.scheduler.long_prefill_token_threshold = 9;
+  c.scheduler.scheduling_policy = "priority";
+  c.scheduler.watermark = 0.25f;
+  c.scheduler.max_num_queued_reqs = 7;
+  c.scheduler.max_num_queued_tokens = int64_t{1} << 33;
+  c.scheduler.request_timeout_ms = 1500;
+  c.scheduler.max_queue_time_ms = 200;
+  const SchedConfig set = Ok(c).sched;
+  EXPECT_FALSE(set.async_scheduling);
+  EXPECT_FALSE(set.long_prefill_fair_share);
+  EXPECT_EQ(set.long_prefill_token_threshold, 9);
+  EXPECT_EQ(set.policy, SchedulingPolicy::kPriority);
+  EXPECT_EQ(set.watermark, 0.25f);
+  EXPECT_EQ(set.max_num_queued_reqs, 7);
+  EXPECT_EQ(set.max_num_queued_tokens, int64_t{1} << 33);
+  EXPECT_EQ(set.request_timeout_ms, 1500);
+  EXPECT_EQ(set.max_queue_ms, 200);
+}
+
 TEST(Resolve, FortyPercentOfASmallMachine) {
   DeviceFacts device = kDevice;
   device.available_bytes = 1000 << 20;

@@ -225,6 +225,25 @@ TEST_F(OverlapTest, APreemptedSequenceMayEndByItsTokenInFlight) {
   EXPECT_EQ(scheduler().stats().used_blocks, 0);
 }
 
+// 1 sits out by its length and 2 finds no block: nothing to plan, and 2 must not resume before its token is here,
+// although what it knows would fit.
+TEST_F(OverlapTest, NoResumptionWhileATokenIsInFlight) {
+  kv_.num_blocks = 6;
+  kv_.enable_prefix_caching = false;
+  Add(1, 9, 2);
+  Add(2, 7, 5);
+  EXPECT_EQ(Plan(), "1:9* 2:7*");
+  EXPECT_EQ(Plan(), "1:1* 2:1*");
+  Complete();
+  EXPECT_EQ(Plan(), "");
+  EXPECT_EQ(scheduler().stats().preemptions, 1);
+  EXPECT_EQ(Plan(), "");
+  Complete();
+  EXPECT_EQ(Plan(), "2:9*");
+  RunAll();
+  EXPECT_EQ(outputs_[2], Model(2, 7, 5));
+}
+
 // A block is cached only when all its tokens are known, and what a stopped sequence computed stays cached.
 TEST_F(OverlapTest, OnlyKnownTokensAreCached) {
   Add(1, 7, 3);
