@@ -23,13 +23,23 @@ void BindConfigs(py::module_& m) {
       .value("FULL", KvGroupKind::kFull)
       .value("SLIDING_WINDOW", KvGroupKind::kSlidingWindow);
   py::class_<KvGroupSpec>(m, "KvGroupSpec")
-      .def(py::init([](KvGroupKind kind, int32_t window) { return KvGroupSpec{kind, window}; }),
+      .def(py::init([](KvGroupKind kind, int32_t window) {
+             KvGroupSpec spec;
+             spec.kind = kind;
+             spec.window = window;
+             return spec;
+           }),
            py::arg("kind") = KvGroupKind::kFull, py::arg("window") = 0)
       .def_readwrite("kind", &KvGroupSpec::kind)
       .def_readwrite("window", &KvGroupSpec::window);
   py::class_<KvConfig>(m, "KvConfig")
       .def(py::init([](int32_t num_blocks, int32_t block_size, bool caching, std::vector<KvGroupSpec> groups) {
-             return KvConfig{num_blocks, block_size, caching, std::move(groups)};
+             KvConfig kv;
+             kv.num_blocks = num_blocks;
+             kv.block_size = block_size;
+             kv.enable_prefix_caching = caching;
+             kv.groups = std::move(groups);
+             return kv;
            }),
            py::arg("num_blocks"), py::arg("block_size") = 16, py::arg("enable_prefix_caching") = true,
            py::arg("groups") = std::vector<KvGroupSpec>{KvGroupSpec{}})
@@ -39,7 +49,13 @@ void BindConfigs(py::module_& m) {
       .def_readwrite("groups", &KvConfig::groups);
   py::class_<SchedConfig>(m, "SchedConfig")
       .def(py::init([](int32_t max_model_len, int32_t max_num_seqs, int32_t budget, int32_t threshold, bool chunked) {
-             return SchedConfig{max_num_seqs, budget, max_model_len, threshold, chunked};
+             SchedConfig sched;
+             sched.max_num_seqs = max_num_seqs;
+             sched.max_num_batched_tokens = budget;
+             sched.max_model_len = max_model_len;
+             sched.long_prefill_token_threshold = threshold;
+             sched.enable_chunked_prefill = chunked;
+             return sched;
            }),
            py::arg("max_model_len"), py::arg("max_num_seqs") = 256, py::arg("max_num_batched_tokens") = 4096,
            py::arg("long_prefill_token_threshold") = 0, py::arg("enable_chunked_prefill") = true)
@@ -47,7 +63,8 @@ void BindConfigs(py::module_& m) {
       .def_readwrite("max_num_batched_tokens", &SchedConfig::max_num_batched_tokens)
       .def_readwrite("max_model_len", &SchedConfig::max_model_len)
       .def_readwrite("long_prefill_token_threshold", &SchedConfig::long_prefill_token_threshold)
-      .def_readwrite("enable_chunked_prefill", &SchedConfig::enable_chunked_prefill);
+      .def_readwrite("enable_chunked_prefill", &SchedConfig::enable_chunked_prefill)
+      .def_readwrite("async_scheduling", &SchedConfig::async_scheduling);
 }
 
 void BindUpdates(py::module_& m) {
