@@ -11,6 +11,8 @@ TORCH_VERSION ?= 2.13.0
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 PIP_ARGS ?=
+# Test programs of test-asan and test-tsan. ops_tests may be added; its distribution tests are slow under a sanitizer.
+SANITIZED ?= core_tests weights_tests
 QUESTION ?= Name three things that make a good cup of coffee.
 
 VENV := $(CURDIR)/.venv
@@ -73,9 +75,9 @@ test-python: $(VENV)/.built $(VENV)/.demo $(VENV)/.test
 	@$(VENV)/bin/python -m pytest -q tests --ignore=tests/layering $(PYTEST_ARGS)
 
 test-asan test-tsan: test-%: build/%/build.ninja
-	@echo "== C++ tests without torch (preset $*)"
-	@cmake --build --preset $* -- -j$(JOBS)
-	@ctest --preset $* -j$(JOBS) $(CTEST_ARGS)
+	@echo "== $(SANITIZED) (preset $*)"
+	@cmake --build --preset $* --target $(SANITIZED) -- -j$(JOBS)
+	@ctest --preset $* -j$(JOBS) -R '^($(subst $(eval ) ,|,$(SANITIZED))):' $(CTEST_ARGS)
 
 # ---- stamps ----
 

@@ -65,7 +65,8 @@ void Recorder::Frame(FrameKind kind, std::string_view payload) {
 }
 
 void Recorder::Write(std::string_view bytes) {
-  if (file_ == nullptr) return;
+  // An empty view may hold a null pointer, which fwrite must not get.
+  if (file_ == nullptr || bytes.empty()) return;
   left_ -= static_cast<int64_t>(bytes.size());
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) file_.reset();
 }
