@@ -16,27 +16,37 @@ from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, Request
 
 
 class _Stream:
-    """Where one request's news wait for their reader. Used in the thread of its loop alone."""
+    """Where one request's news wait for their reader."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.loop = loop
+        self._lock = threading.Lock()
         self._news: Piece | None = None
-        self._waiter: asyncio.Future | None = None
+        self._waiter: asyncio.Future | None = None  # used in the thread of the loop alone
 
     def put(self, piece: Piece) -> None:
-        self._news = join_deltas(self._news, piece)
+        """From any thread, in the order of the engine's deltas; wake() must follow."""
+        with self._lock:
+            self._news = join_deltas(self._news, piece)
+
+    def wake(self) -> None:
+        """In the thread of the loop."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _take(self) -> Piece | None:
+        with self._lock:
+            news, self._news = self._news, None
+        return news
+
     async def get(self) -> Piece:
         """All news since the last call, waiting for some."""
-        while self._news is None:
+        while (news := self._take()) is None:
             self._waiter = self.loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        news, self._news = self._news, None
         return news
 
 
@@ -70,23 +80,24 @@ class _Dispatcher:
                     stream.loop.remove_reader(self._engine.event_fd)
 
     def _on_readable(self) -> None:
+        # Put under the lock: a loop that drains later must not deliver earlier.
+        fresh = []
         with self._lock:
-            routed = [(self._streams.get(d.request_id), d) for d in self._engine.drain()]
-        for stream, delta in routed:
-            if stream is not None:  # None: closed before its end
-                _call_in(stream.loop, stream.put, Piece.of(delta))
+            for delta in self._engine.drain():
+                stream = self._streams.get(delta.request_id)
+                if stream is not None:  # None: closed before its end
+                    stream.put(Piece.of(delta))
+                    fresh.append(stream)
+        for stream in fresh:
+            _wake(stream)
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, function, argument) -> None:
-    try:
-        current = asyncio.get_running_loop()
-    except RuntimeError:
-        current = None
-    if loop is current:
-        function(argument)
+def _wake(stream: _Stream) -> None:
+    if stream.loop is asyncio.get_running_loop():
+        stream.wake()
     else:
         with contextlib.suppress(RuntimeError):  # its thread may close it at any time
-            loop.call_soon_threadsafe(function, argument)
+            stream.loop.call_soon_threadsafe(stream.wake)
 
 
 class AsyncLLM:
