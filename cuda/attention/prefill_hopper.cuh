@@ -1,127 +1,189 @@
-// The prefill kernel for Hopper: the same work and plan as prefill.cuh, the products on warpgroup matrix instructions.
-// Two warpgroups of 64 rows each. While a warpgroup's P V of one tile runs, it computes the softmax of the next tile's
-// scores (Shah et al., FlashAttention-3, 2024). K and V come through cp.async, a tile ahead, as pages may be small.
+// The prefill kernel for Hopper: the plan and rows of prefill.cuh, in one persistent block per multiprocessor. A
+// producer warpgroup (hopper_produce.cuh) takes work items, fetches Q and streams K and V through rings of stages; two
+// consumer warpgroups of 64 rows each take turns on the matrix units, so that one computes its softmax while the other
+// multiplies, and within a warpgroup the softmax of a tile runs beside P V of the tile before (Shah et al.,
+// FlashAttention-3, 2024). Tiles of an item go from its last column to its first, so that only the first ones mask.
 #pragma once
 
-#include "cuda/attention/hopper_tile.cuh"
+#include "cuda/attention/hopper_finish.cuh"
+#include "cuda/attention/hopper_produce.cuh"
 
 namespace fastllm::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Divides by the sums and writes the warp's 16 rows through its part of the query blocks.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void WriteBlocks(HopperState<kHeadDim>& st, const PrefillArgs<T>& a,
-                                            const PrefillPlace& place, char* shared_q) {
-  constexpr int kChunks = kHeadDim / 8;
-  const int lane = threadIdx.x & 31;
-  const int row0 = (threadIdx.x >> 5) * 16;
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    float l = st.l[j];
-    l += __shfl_xor_sync(0xffffffffu, l, 1);
-    l += __shfl_xor_sync(0xffffffffu, l, 2);
-    const float inverse = 1.0f / l;
-#pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
-      *reinterpret_cast<uint32_t*>(shared_q + BlockOffset(row0 + lane / 4 + j * 8, n) + lane % 4 * 4) =
-          PackTwo<T>(st.o[4 * n + 2 * j] * inverse, st.o[4 * n + 2 * j + 1] * inverse);
-    }
-  }
-  __syncwarp();
-  for (int i = lane; i < 16 * kChunks; i += 32) {
-    const int r = row0 + i / kChunks;
-    const int32_t row = place.tile.first_row + r;
-    if (row >= place.rows) continue;
-    const int32_t token = row / a.group;
-    const int32_t head = place.kv_head * a.group + row - token * a.group;
-    T* to = a.out + (place.token0 + token) * a.out_stride + static_cast<int64_t>(head) * kHeadDim + i % kChunks * 8;
-    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(shared_q + BlockOffset(r, i % kChunks));
-  }
-}
-
-// What was copied has arrived, in every thread, for the matrix units.
-__device__ __forceinline__ void ArrivedEverywhere() {
-  CopyAsyncWait<0>();
-  FenceForMatrixUnits();
-  __syncthreads();
-}
-
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void HopperTile(const PrefillArgs<T>& a, const PrefillPlace& place, char* shared) {
+struct HopperConsumer {
   using Shape = HopperShape<kHeadDim>;
-  const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;
-  const uint32_t q_all = SharedAddress(shared);
-  const uint32_t k = q_all + Shape::kQBytes;
-  const uint32_t v = k + 2 * Shape::kTileBytes;
-  const uint32_t q = q_all + (threadIdx.x >> 7) * 64 * 128;
-  const int32_t last_row = min(place.tile.first_row + kPrefillRows, place.rows) - 1;
-  const int32_t tiles = place.PositionOf(last_row, a.group) / Shape::kCols + 1;
-
+  const HopperArgs<T>& args;
+  const HopperShared<kHeadDim>& shared;
+  const uint32_t group;  // warpgroup, 0 or 1
   HopperState<kHeadDim> st;
-#pragma unroll
-  for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] = 0.0f;
-  st.m[0] = st.m[1] = -INFINITY;
-  st.l[0] = st.l[1] = 0.0f;
-  float alpha[2];
 
-  LoadQueryBlocks<T, kHeadDim>(a, place, q_all);
-  LoadBlocks<T, kHeadDim>(a, place, a.k, table, 0, k);
-  CopyAsyncCommit();
-  ArrivedEverywhere();
-  if (tiles > 1) LoadBlocks<T, kHeadDim>(a, place, a.k, table, 1, k + Shape::kTileBytes);
-  LoadBlocks<T, kHeadDim>(a, place, a.v, table, 0, v);
-  CopyAsyncCommit();
-  WarpgroupFence();
-  IssueScores<T>(st, q, k);
-  WarpgroupWait<0>();
-  Pin(st.s);
-  Weigh(st, place, a.group, 0, a.scale_log2, alpha);
-  PackWeights<T>(st);
-  for (int32_t j = 1; j < tiles; ++j) {
-    const uint32_t here = (j & 1) * Shape::kTileBytes;
-    const uint32_t other = Shape::kTileBytes - here;
-    ArrivedEverywhere();
-    if (j + 1 < tiles) LoadBlocks<T, kHeadDim>(a, place, a.k, table, j + 1, k + other);
-    LoadBlocks<T, kHeadDim>(a, place, a.v, table, j, v + here);
-    CopyAsyncCommit();
-    Pin(st.s);
-    Pin(st.o);
-    WarpgroupFence();
-    IssueScores<T>(st, q, k + here);
-    IssueValues<T>(st, v + other);
-    WarpgroupWait<1>();
-    Pin(st.s);
-    Weigh(st, place, a.group, j * Shape::kCols, a.scale_log2, alpha);
-    WarpgroupWait<0>();
-    Pin(st.o);
+  // This warp has read what it needs of a stage or a query buffer.
+  __device__ __forceinline__ static void Release(uint32_t barrier) {
+    if ((threadIdx.x & 31) == 0) ArriveAt(barrier);
+  }
+
+  __device__ __forceinline__ void Start(uint32_t q, uint32_t index, const int32_t (&last)[2]) {
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] *= alpha[i / 2 & 1];
+    for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] = 0.0f;
+    st.m[0] = st.m[1] = -INFINITY;
+    st.l[0] = st.l[1] = 0.0f;
+    float alpha[2];
+    WaitFor(shared.KeysFull(index), shared.Phase(index));
+    WarpgroupFence();
+    IssueScores<T>(st, q, shared.Keys(index));
+    WarpgroupWait<0>();
+    Pin(st.s);
+    Release(shared.KeysEmpty(index));
+    Weigh<true>(st, last, args.a.scale_log2, alpha);
     PackWeights<T>(st);
   }
-  ArrivedEverywhere();
-  Pin(st.o);
-  WarpgroupFence();
-  IssueValues<T>(st, v + ((tiles - 1) & 1) * Shape::kTileBytes);
-  WarpgroupWait<0>();
-  Pin(st.o);
-  WriteBlocks<T, kHeadDim>(st, a, place, shared);
+
+  // Scores of tile `index` and the values of the one before it.
+  template <bool kMasked>
+  __device__ __forceinline__ void Step(uint32_t q, uint32_t index, const int32_t (&last)[2]) {
+    float alpha[2];
+    WaitFor(shared.KeysFull(index), shared.Phase(index));
+    SyncNamed(kTurnBarrier + group, 256);
+    Pin(st.o);
+    Pin(st.p);
+    WarpgroupFence();
+    IssueScores<T>(st, q, shared.Keys(index));
+    WaitFor(shared.ValuesFull(index - 1), shared.Phase(index - 1));
+    IssueValues<T>(st, shared.Values(index - 1));
+    ArriveNamed(kTurnBarrier + (group ^ 1), 256);
+    WarpgroupWait<1>();
+    Pin(st.s);
+    Release(shared.KeysEmpty(index));
+    Weigh<kMasked>(st, last, args.a.scale_log2, alpha);
+    WarpgroupWait<0>();
+    Pin(st.o);
+    Release(shared.ValuesEmpty(index - 1));
+    ScaleOutput(st, alpha);
+    PackWeights<T>(st);
+  }
+
+  __device__ __forceinline__ void LastValues(uint32_t index) {
+    WaitFor(shared.ValuesFull(index), shared.Phase(index));
+    Pin(st.o);
+    Pin(st.p);
+    WarpgroupFence();
+    IssueValues<T>(st, shared.Values(index));
+    WarpgroupWait<0>();
+    Pin(st.o);
+    Release(shared.ValuesEmpty(index));
+  }
+
+  // index: of the item's first tile in the rings.
+  __device__ __forceinline__ void Rows(const HopperPlace& place, uint32_t index, uint32_t buffer) {
+    constexpr int32_t kCols = Shape::kCols;
+    const int row0 = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0) * 16;
+    const int32_t row = place.tile.first_row + row0 + static_cast<int32_t>(threadIdx.x & 31) / 4;
+    const uint32_t q = shared.Queries(buffer) + group * (64 / 8 * Shape::kGroupBytes);
+    const int32_t positions[2] = {place.PositionOf(row, args.a.group), place.PositionOf(row + 8, args.a.group)};
+    const int32_t all_seen = place.PositionOf(place.tile.first_row + group * 64, args.a.group);
+    int32_t left = place.tile.tiles - 1;
+    int32_t first = (place.tile.first_tile + left) * kCols;
+    int32_t last[2] = {positions[0] - first, positions[1] - first};
+    Start(q, index, last);
+    if (place.tile.length < first + kCols) {
+      WaitFor(shared.ValuesFull(index), shared.Phase(index));
+      ZeroRows<kHeadDim>(shared.data + (shared.Values(index) - shared.base), place.tile.length - first);
+      SyncNamed(kWarpgroupBarrier + group, 128);
+    }
+    for (; left > 0 && first - 1 > all_seen; --left) {
+      first -= kCols;
+      last[0] += kCols;
+      last[1] += kCols;
+      Step<true>(q, ++index, last);
+    }
+    for (; left > 0; --left) Step<false>(q, ++index, last);
+    LastValues(index);
+    SumQuad(st);
+    if (place.tile.parts > 1) {
+      if (place.tile.first_row + row0 < place.Rows(args.a.group)) FinishPart<T, kHeadDim>(st, args, place, row0);
+      return;
+    }
+    SyncNamed(kWarpgroupBarrier + group, 128);  // the other warps have read their queries
+    WriteRows<T, kHeadDim>(st, args.a, place, shared.data + buffer * Shape::kQBytes, row0);
+  }
+
+  // The tiles of an item in which this warpgroup has no rows go past.
+  __device__ __forceinline__ void Skip(const HopperPlace& place, uint32_t index) {
+    for (int32_t i = 0; i < place.tile.tiles; ++i) {
+      WaitFor(shared.KeysFull(index + i), shared.Phase(index + i));
+      if (i > 0) {
+        SyncNamed(kTurnBarrier + group, 256);
+        ArriveNamed(kTurnBarrier + (group ^ 1), 256);
+      }
+      Release(shared.KeysEmpty(index + i));
+      WaitFor(shared.ValuesFull(index + i), shared.Phase(index + i));
+      Release(shared.ValuesEmpty(index + i));
+    }
+  }
+
+  __device__ __forceinline__ void All() {
+    constexpr int kQBuffers = Shape::kQBuffers;
+    if (group == 1) ArriveNamed(kTurnBarrier, 256);
+    uint32_t index = 0;
+    for (uint32_t i = 0;; ++i) {
+      const uint32_t buffer = i % kQBuffers;
+      WaitFor(shared.QueriesFull(buffer), i / kQBuffers & 1);
+      const HopperPlace place = *shared.Place(buffer);
+      if (place.kv_head < 0) return;
+      if (place.tile.first_row + static_cast<int32_t>(group) * 64 < place.Rows(args.a.group)) {
+        Rows(place, index, buffer);
+      } else {
+        Skip(place, index);
+      }
+      index += place.tile.tiles;
+      __syncwarp();
+      Release(shared.QueriesEmpty(buffer));
+    }
+  }
+};
+
+template <int kHeadDim>
+__device__ __forceinline__ void InitBarriers(const HopperShared<kHeadDim>& shared) {
+  using Shape = HopperShape<kHeadDim>;
+  for (uint32_t i = 0; i < Shape::kStages; ++i) {
+    InitBarrier(shared.KeysFull(i), 1);
+    InitBarrier(shared.ValuesFull(i), 1);
+    InitBarrier(shared.KeysEmpty(i), kPrefillWarps);
+    InitBarrier(shared.ValuesEmpty(i), kPrefillWarps);
+  }
+  for (uint32_t i = 0; i < Shape::kQBuffers; ++i) {
+    InitBarrier(shared.QueriesFull(i), kQueryThreads);
+    InitBarrier(shared.QueriesEmpty(i), kPrefillWarps);
+  }
+  FenceBarrierInit();
 }
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1) HopperPrefillKernel(const PrefillArgs<T> a) {
+__global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1)
+    HopperPrefillKernel(const __grid_constant__ HopperArgs<T> args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char dynamic[];
-  PrefillPlace place;
-  place.tile = a.tiles[blockIdx.x / a.kv_heads];
-  if (place.tile.query_len == 0) return;
-  place.kv_head = blockIdx.x % a.kv_heads;
-  place.token0 = a.query_start[place.tile.seq];
-  place.rows = place.tile.query_len * a.group;
-  place.position = place.tile.length - place.tile.query_len;
-  HopperTile<T, kHeadDim>(a, place, dynamic + (1024 - SharedAddress(dynamic) % 1024) % 1024);
+  char* data = dynamic + (1024 - SharedAddress(dynamic) % 1024) % 1024;
+  const HopperShared<kHeadDim> shared{data, SharedAddress(data)};
+  if (threadIdx.x == 0) {
+    PrefetchMap(&args.k_map);
+    PrefetchMap(&args.v_map);
+    InitBarriers(shared);
+  }
+  __syncthreads();
+  const uint32_t group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (group == 0) {
+    GiveRegisters<40>();
+    Produce<T, kHeadDim>(args, shared);
+  } else {
+    TakeRegisters<232>();
+    HopperConsumer<T, kHeadDim>{args, shared, group - 1, {}}.All();
+  }
 #else
   __trap();  // the launcher never picks it on other devices
 #endif

@@ -39,6 +39,7 @@ void CheckShape(Checks& c, const AttentionShapeSpec& s) {
   Check(c, s, {{1, 5000}});
   Check(c, s, Decodes(37, 700, 5));
   Check(c, s, {{600, 600}, {33, 1033}});
+  Check(c, s, {{16, 6000}, {1, 200}, {130, 2900}});  // prefill in parts
   Check(c, s, Mixed(23, 500, 6));
 }
 
