@@ -25,31 +25,42 @@ __device__ __forceinline__ void SumQuad(HopperState<kHeadDim>& st) {
   }
 }
 
-// Divides by the sums and writes the warp's rows, through their part of the query buffer so that stores are 16 bytes.
-// row0: the warp's first row in the tile.
+// Transposes the 4x4 matrix whose rows are the four lanes of a quad.
+__device__ __forceinline__ void TransposeQuad(uint32_t (&r)[4]) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool upper = (threadIdx.x & bit) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? r[i] : r[i | bit], bit);
+      (upper ? r[i] : r[i | bit]) = got;
+    }
+  }
+}
+
+// Divides by the sums and writes the warp's rows. row0: the warp's first row in the tile.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void WriteRows(HopperState<kHeadDim>& st, const PrefillArgs<T>& a, const HopperPlace& place,
-                                          char* queries, int row0) {
-  using Shape = HopperShape<kHeadDim>;
-  constexpr int kChunks = kHeadDim / 8;
+__device__ __forceinline__ void WriteRows(const HopperState<kHeadDim>& st, const PrefillArgs<T>& a,
+                                          const HopperPlace& place, int row0) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const float inverse = 1.0f / st.l[j];
+    const int32_t row = place.tile.first_row + row0 + lane / 4 + j * 8;
+    const bool valid = row < place.Rows(a.group);
+    // Lane l of a quad gets columns 8 l of each 32.
+    T* to = OutRow<T, kHeadDim>(a, place, valid ? row : 0) + lane % 4 * 8;
 #pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
-      *reinterpret_cast<uint32_t*>(queries + Shape::Offset(row0 + lane / 4 + j * 8, n) + lane % 4 * 4) =
-          PackTwo<T>(st.o[4 * n + 2 * j] * inverse, st.o[4 * n + 2 * j + 1] * inverse);
+    for (int n = 0; n < kHeadDim / 8; n += 4) {
+      uint32_t r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        r[i] = PackTwo<T>(st.o[4 * (n + i) + 2 * j] * inverse, st.o[4 * (n + i) + 2 * j + 1] * inverse);
+      }
+      TransposeQuad(r);
+      if (valid) *reinterpret_cast<uint4*>(to + n * 8) = make_uint4(r[0], r[1], r[2], r[3]);
     }
-  }
-  __syncwarp();
-  const int32_t rows = place.Rows(a.group) - place.tile.first_row;
-#pragma unroll 4
-  for (int i = lane; i < 16 * kChunks; i += 32) {
-    const int r = row0 + i / kChunks;
-    if (r >= rows) break;
-    *reinterpret_cast<uint4*>(OutRow<T, kHeadDim>(a, place, place.tile.first_row + r) + i % kChunks * 8) =
-        *reinterpret_cast<const uint4*>(queries + Shape::Offset(r, i % kChunks));
   }
 }
 

@@ -122,16 +122,16 @@ __device__ __forceinline__ void Produce(const HopperArgs<T>& args, const HopperS
   ItemTaker taker{static_cast<int32_t>(blockIdx.x)};
   uint32_t index = 0;
   for (uint32_t i = 0;; ++i) {
-    const uint32_t buffer = i % kQBuffers;
-    WaitFor(shared.QueriesEmpty(buffer), (i / kQBuffers & 1) ^ 1);
-    if (threadIdx.x == 0) taker.Announce(args, shared.Place(buffer));
+    if (threadIdx.x == 0) taker.Announce(args, shared.Place(i));
     SyncNamed(kProducerBarrier, 128);
-    const HopperPlace& place = *shared.Place(buffer);
+    const HopperPlace& place = *shared.Place(i);
     if (feeds) {
       if (place.kv_head < 0) return;
       TileLoader<T, kHeadDim>{args, shared, place}.All(index);
       index += place.tile.tiles;
     } else {
+      const uint32_t buffer = i % kQBuffers;
+      WaitFor(shared.QueriesEmpty(buffer), (i / kQBuffers & 1) ^ 1);
       const bool end = place.kv_head < 0;
       if (!end) LoadQueryRows<T, kHeadDim>(args.a, place, shared.Queries(buffer));
       CopyAsyncCommit();

@@ -23,12 +23,13 @@ struct HopperShape {
   static constexpr int kTileBytes = kCols / 8 * kGroupBytes;
   static constexpr int kQBuffers = kHeadDim > 128 ? 1 : 2;
   static constexpr int kStages = 2;  // of K, and of V
+  static constexpr int kPlaces = 4;  // the producer, held by the stages, is at most three items ahead
   static constexpr int kThreads = 384;
   static constexpr int kBarriers = 4 * kStages + 2 * kQBuffers;
   static constexpr int kBarrierOffset = kQBuffers * kQBytes + 2 * kStages * kTileBytes;
   static constexpr int kPlaceOffset = kBarrierOffset + kBarriers * 8;
   static constexpr int kPlaceBytes = 64;
-  static constexpr int kSharedBytes = kPlaceOffset + kQBuffers * kPlaceBytes + 1024;  // room to align
+  static constexpr int kSharedBytes = kPlaceOffset + kPlaces * kPlaceBytes + 1024;  // room to align
 
   // Where 16-byte chunk c of row r lies.
   static __device__ __forceinline__ uint32_t Offset(int r, int c) {
@@ -102,8 +103,9 @@ struct HopperShared {
   __device__ __forceinline__ uint32_t Values(uint32_t index) const {
     return Keys(index) + Shape::kStages * Shape::kTileBytes;
   }
-  __device__ __forceinline__ HopperPlace* Place(uint32_t buffer) const {
-    return reinterpret_cast<HopperPlace*>(data + Shape::kPlaceOffset + buffer * Shape::kPlaceBytes);
+  // Of the kernel's item i.
+  __device__ __forceinline__ HopperPlace* Place(uint32_t i) const {
+    return reinterpret_cast<HopperPlace*>(data + Shape::kPlaceOffset + i % Shape::kPlaces * Shape::kPlaceBytes);
   }
 };
 
