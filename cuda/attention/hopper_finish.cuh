@@ -80,78 +80,82 @@ __device__ __forceinline__ void StorePart(const HopperState<kHeadDim>& st, const
   }
 }
 
-// weight[p] in lane r < 16: what part p of row row0 + r counts in the result.
-template <typename T>
-__device__ __forceinline__ void PartWeights(const HopperArgs<T>& args, int32_t parts, int64_t slot, int row0,
-                                            float (&weight)[kMaxPrefillParts]) {
-  const int64_t row = slot * kPrefillRows + row0 + (threadIdx.x & 15);
-  float sums[kMaxPrefillParts];
-  float top = -INFINITY;
-#pragma unroll
-  for (int p = 0; p < kMaxPrefillParts; ++p) {
-    const float2 ml = p < parts ? __ldcg(&args.part_sums[row + p * kPrefillRows]) : make_float2(-INFINITY, 0.0f);
-    weight[p] = ml.x;
-    sums[p] = ml.y;
-    top = fmaxf(top, ml.x);
-  }
-  float sum = 0.0f;
-#pragma unroll
-  for (int p = 0; p < kMaxPrefillParts; ++p) {
-    weight[p] = Exp2((weight[p] - top) * args.a.scale_log2);
-    sum += weight[p] * sums[p];
-  }
-#pragma unroll
-  for (int p = 0; p < kMaxPrefillParts; ++p) weight[p] /= sum;
-}
-
-// Adds up the parts of the warp's rows, in their order, and writes the rows.
+// Adds up the parts of one row, in their order, and writes it. row: in the tile. One warp.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void AddParts(const HopperArgs<T>& args, const HopperPlace& place, int64_t slot, int row0) {
+__device__ __forceinline__ void AddRow(const HopperArgs<T>& args, const HopperPlace& place, int64_t slot, int row) {
   constexpr int kFours = kHeadDim / 4;
-  float weight[kMaxPrefillParts];
-  PartWeights(args, place.tile.parts, slot, row0, weight);
-  const int32_t rows = min(place.Rows(args.a.group) - place.tile.first_row - row0, 16);
-  for (int first = 0; first < rows * kFours; first += 64) {
-    float4 acc[2] = {};
+  constexpr int kTogether = 8;  // loads in flight
+  const int lane = threadIdx.x & 31;
+  const int32_t parts = place.tile.parts;
+  const float2 ml =
+      lane < parts ? __ldcg(&args.part_sums[(slot + lane) * kPrefillRows + row]) : make_float2(-INFINITY, 0.0f);
+  float top = ml.x;
 #pragma unroll
-    for (int p = 0; p < kMaxPrefillParts; ++p) {
-      if (p >= place.tile.parts) break;
+  for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
+  float weight = Exp2((ml.x - top) * args.a.scale_log2);
+  float sum = weight * ml.y;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int i = min(first + h * 32 + static_cast<int>(threadIdx.x & 31), rows * kFours - 1);
-        const float w = __shfl_sync(0xffffffffu, weight[p], i / kFours);
-        const int64_t row = (slot + p) * kPrefillRows + row0 + i / kFours;
-        const float4 x = __ldcg(reinterpret_cast<const float4*>(args.part_out + row * kHeadDim) + i % kFours);
-        acc[h] =
-            make_float4(fmaf(w, x.x, acc[h].x), fmaf(w, x.y, acc[h].y), fmaf(w, x.z, acc[h].z), fmaf(w, x.w, acc[h].w));
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  weight /= sum;
+  T* to = OutRow<T, kHeadDim>(args.a, place, place.tile.first_row + row);
+#pragma unroll
+  for (int first = 0; first < kFours; first += 32) {
+    const int i = min(first + lane, kFours - 1);
+    float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+    for (int base = 0; base < parts; base += kTogether) {
+      float4 x[kTogether];
+#pragma unroll
+      for (int p = 0; p < kTogether; ++p) {
+        const int64_t from = (slot + min(base + p, parts - 1)) * kPrefillRows + row;
+        x[p] = __ldcg(reinterpret_cast<const float4*>(args.part_out + from * kHeadDim) + i);
+      }
+#pragma unroll
+      for (int p = 0; p < kTogether; ++p) {
+        const float w = __shfl_sync(0xffffffffu, weight, base + p);  // 0 past the last part
+        acc =
+            make_float4(fmaf(w, x[p].x, acc.x), fmaf(w, x[p].y, acc.y), fmaf(w, x[p].z, acc.z), fmaf(w, x[p].w, acc.w));
       }
     }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int i = first + h * 32 + static_cast<int>(threadIdx.x & 31);
-      if (i >= rows * kFours) continue;
-      T* to = OutRow<T, kHeadDim>(args.a, place, place.tile.first_row + row0 + i / kFours) + i % kFours * 4;
-      *reinterpret_cast<uint2*>(to) = make_uint2(PackTwo<T>(acc[h].x, acc[h].y), PackTwo<T>(acc[h].z, acc[h].w));
+    if (first + lane < kFours) {
+      *reinterpret_cast<uint2*>(to + i * 4) = make_uint2(PackTwo<T>(acc.x, acc.y), PackTwo<T>(acc.z, acc.w));
     }
   }
 }
 
-// A part: leaves the warp's rows to the others; the last of the parts to do so adds them up.
+// Counts this warp in, over all parts, and returns how many were before it; what each wrote before is then seen. One
+// warp.
+__device__ __forceinline__ uint32_t CountIn(uint32_t* counter) {
+  __threadfence();
+  __syncwarp();
+  uint32_t before = 0;
+  if ((threadIdx.x & 31) == 0) before = atomicAdd(counter, 1u);
+  return __shfl_sync(0xffffffffu, before, 0);
+}
+
+// A part: leaves the warp's rows to the others. If the parts run side by side, each then adds up its share of the rows;
+// else the last to come adds up all. Counters are back at zero in the end.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void FinishPart(const HopperState<kHeadDim>& st, const HopperArgs<T>& args,
                                            const HopperPlace& place, int row0) {
-  const int32_t slot = place.tile.slot + place.kv_head * place.tile.parts;
+  const int32_t parts = place.tile.parts;
+  const int32_t slot = place.tile.slot + place.kv_head * parts;
+  const int32_t rows = min(place.Rows(args.a.group) - place.tile.first_row - row0, 16);
+  uint32_t* counter = args.counters + 1 + slot * kPrefillWarps + row0 / 16;
   StorePart<T, kHeadDim>(st, args, slot + place.tile.part, row0);
-  __threadfence();
-  __syncwarp();
-  uint32_t arrived = 0;
-  if ((threadIdx.x & 31) == 0) {
-    // Wraps to zero when the last part arrives, ready for the next launch.
-    arrived = atomicInc(args.counters + 1 + slot * kPrefillWarps + row0 / 16, place.tile.parts - 1);
+  const bool last = CountIn(counter) == static_cast<uint32_t>(parts) - 1;
+  if (place.tile.together == 0 && !last) return;
+  int first = 0;
+  int step = 1;
+  if (place.tile.together != 0) {
+    while (*static_cast<volatile uint32_t*>(counter) < static_cast<uint32_t>(parts)) {
+    }
+    first = place.tile.part;
+    step = parts;
   }
-  if (__shfl_sync(0xffffffffu, arrived, 0) != static_cast<uint32_t>(place.tile.parts) - 1) return;
   __threadfence();
-  AddParts<T, kHeadDim>(args, place, slot, row0);
+  for (int r = first; r < rows; r += step) AddRow<T, kHeadDim>(args, place, slot, row0 + r);
+  if (place.tile.together == 0 || CountIn(counter) == 2 * static_cast<uint32_t>(parts) - 1) *counter = 0;
 }
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL

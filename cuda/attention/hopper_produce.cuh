@@ -12,32 +12,31 @@ namespace fastllm::cuda {
 
 inline constexpr int kQueryThreads = 96;
 
-// Takes items from the launch's shared counter, the longest first; one thread.
+// Takes items from the launch's shared counter, in the plan's order; one thread.
 struct ItemTaker {
-  int32_t next;
+  int32_t item;        // taken last
+  bool counted;        // it came from the counter
+  uint32_t taken = 0;  // the counter then
 
-  // The counter returns to zero with the launch's last call: of `items` calls, one per item past each block's first
-  // and one that ends each block.
-  template <typename T>
-  __device__ __forceinline__ void Take(const HopperArgs<T>& args) {
-    const uint32_t taken = atomicAdd(args.counters, 1u);
-    if (taken == static_cast<uint32_t>(args.items) - 1) *args.counters = 0;
-    next = static_cast<int32_t>(gridDim.x + taken);
-  }
-
-  // Writes the next item that has work to `place`, or the end.
+  // Writes the next item that has work to `place`, or the end. The count for the item after it is not waited for here.
   template <typename T>
   __device__ __forceinline__ void Announce(const HopperArgs<T>& args, HopperPlace* place) {
-    while (next < args.items) {
-      const auto* from = reinterpret_cast<const int4*>(args.a.tiles + next / args.a.kv_heads);
-      const int4 first = __ldg(from);
-      place->kv_head = next % args.a.kv_heads;
-      Take(args);
-      if (first.w == 0) continue;
+    while (true) {
+      if (counted) {
+        // Of `items` counts, one past each item, this is the last of the launch: back to zero for the next.
+        if (taken == static_cast<uint32_t>(args.items) - 1) *args.counters = 0;
+        item = static_cast<int32_t>(gridDim.x + taken);
+      }
+      if (item >= args.items) break;
+      const auto* from = reinterpret_cast<const int4*>(args.a.tiles + item / args.a.kv_heads);
+      const int4 tile[3] = {__ldg(from), __ldg(from + 1), __ldg(from + 2)};
+      counted = true;
+      taken = atomicAdd(args.counters, 1u);
+      if (tile[0].w == 0) continue;
       auto* to = reinterpret_cast<int4*>(&place->tile);
-      to[0] = first;
-      to[1] = __ldg(from + 1);
-      to[2] = __ldg(from + 2);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) to[i] = tile[i];
+      place->kv_head = item % args.a.kv_heads;
       return;
     }
     place->kv_head = -1;
@@ -119,7 +118,7 @@ template <typename T, int kHeadDim>
 __device__ __forceinline__ void Produce(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
   constexpr int kQBuffers = HopperShape<kHeadDim>::kQBuffers;
   const bool feeds = threadIdx.x < 32;
-  ItemTaker taker{static_cast<int32_t>(blockIdx.x)};
+  ItemTaker taker{static_cast<int32_t>(blockIdx.x), false};
   uint32_t index = 0;
   for (uint32_t i = 0;; ++i) {
     if (threadIdx.x == 0) taker.Announce(args, shared.Place(i));

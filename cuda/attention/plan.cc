@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,7 +50,8 @@ Work Collect(const ops::AttentionPlanParams& p) {
       const auto last_token = static_cast<int32_t>((std::min(r + kPrefillRows, rows) - 1) / group);
       const int32_t seen = p.seq_len[s] - query_len + last_token + 1;
       const auto tiles = static_cast<int32_t>(CeilDiv(seen, PrefillCols(p.head_dim)));
-      w.tiles.push_back({s, p.query_start[s], static_cast<int32_t>(r), query_len, p.seq_len[s], 0, tiles, 0, 1, 0, {}});
+      w.tiles.push_back(
+          {s, p.query_start[s], static_cast<int32_t>(r), query_len, p.seq_len[s], 0, tiles, 0, 1, 0, 0, 0});
     }
   }
   return w;
@@ -95,13 +98,39 @@ std::vector<PrefillTile> CutTiles(const std::vector<PrefillTile>& tiles, int32_t
   return out;
 }
 
-// In the order of their start: the longest first, so that the last ones to run are short.
-void PlanTiles(const ops::AttentionPlanParams& p, int32_t slots, std::vector<PrefillTile>& tiles) {
-  std::vector<PrefillTile> cut = CutTiles(tiles, p.num_kv_heads, slots);
+// Puts tiles in the order of their start. Sequences go in sections whose K and V the L2 holds, the longest first, as
+// every tile reads most of them; within a section the longest tiles go first, so that the last ones to run are short.
+void SortTiles(const ops::AttentionPlanParams& p, std::vector<PrefillTile>& tiles) {
+  constexpr int64_t kSectionBytes = int64_t{16} << 20;
+  const int64_t position_bytes = int64_t{2} * 2 * p.num_kv_heads * p.head_dim;
+  std::vector<int32_t> order(static_cast<size_t>(p.num_seqs)), section(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p.seq_len[a] > p.seq_len[b]; });
+  int32_t at = 0;
+  int64_t bytes = 0;
+  for (const int32_t s : order) {
+    if (p.query_start[s + 1] - p.query_start[s] <= 0) continue;
+    if (bytes + p.seq_len[s] * position_bytes > kSectionBytes && bytes > 0) {
+      ++at;
+      bytes = 0;
+    }
+    section[s] = at;
+    bytes += p.seq_len[s] * position_bytes;
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const PrefillTile& a, const PrefillTile& b) {
+    return section[a.seq] != section[b.seq] ? section[a.seq] < section[b.seq] : a.tiles > b.tiles;
+  });
+}
+
+void PlanTiles(const ops::AttentionPlanParams& p, int32_t workers, std::vector<PrefillTile>& tiles) {
+  std::vector<PrefillTile> cut = CutTiles(tiles, p.num_kv_heads, workers);
   // A captured graph has room for so many.
   if (p.prefill_tiles == 0 || cut.size() <= static_cast<size_t>(p.prefill_tiles)) tiles = std::move(cut);
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [](const PrefillTile& a, const PrefillTile& b) { return a.tiles > b.tiles; });
+  SortTiles(p, tiles);
+  const size_t first_items = static_cast<size_t>(workers) / p.num_kv_heads;  // tiles whose every item starts at once
+  std::map<int32_t, int32_t> missing;                                        // by slot: parts beyond those
+  for (size_t i = first_items; i < tiles.size(); ++i) missing[tiles[i].slot] += tiles[i].parts > 1 ? 1 : 0;
+  for (PrefillTile& t : tiles) t.together = t.parts > 1 && missing[t.slot] == 0 ? 1 : 0;
 }
 
 // A piece of the line of units: [begin, end).

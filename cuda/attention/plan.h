@@ -50,8 +50,9 @@ struct PrefillTile {
   int32_t tiles;
   int32_t part;  // of parts
   int32_t parts;
-  int32_t slot;  // parts > 1: KV head h leaves its part in slot + h * parts + part
-  int32_t unused[2];
+  int32_t slot;      // parts > 1: KV head h leaves its part in slot + h * parts + part
+  int32_t together;  // 1: all parts are among the items that the kernel's blocks begin with
+  int32_t unused;
 };
 
 inline constexpr int32_t kPlanHeader = 4;

@@ -39,7 +39,6 @@ void CheckShape(Checks& c, const AttentionShapeSpec& s) {
   Check(c, s, {{1, 5000}});
   Check(c, s, Decodes(37, 700, 5));
   Check(c, s, {{600, 600}, {33, 1033}});
-  Check(c, s, {{16, 6000}, {1, 200}, {130, 2900}});  // prefill in parts
   Check(c, s, Mixed(23, 500, 6));
 }
 
@@ -61,6 +60,13 @@ void CheckAttention(Checks& c) {
     CheckShape(c, {16, 1, 128, 16, t});  // two head tiles
     CheckShape(c, {20, 2, 128, 32, t});
     CheckShape(c, {24, 1, 64, 16, t});  // wider than the decode kernel: the prefill kernel takes it
+  }
+  // Few prefill tiles of long sequences: their K and V are cut into parts.
+  for (const DType t : {DType::kBF16, DType::kF16}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      Check(c, {4, 2, dim, dim == 64 ? 128 : 16, t}, {{16, 5000}, {1, 200}, {70, 1300}});
+      Check(c, {8, 8, dim, 32, t}, {{3, 900}, {9, 4100}, {40, 600}, {2, 3000}, {300, 2000}});
+    }
   }
   if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16}, Decodes(64, 2000, 9));
 }

@@ -97,7 +97,7 @@ bool TilesCovered(const int32_t* record, const Batch& b, int32_t kv_heads, int32
     if (t.query_len == 0) continue;
     const int s = t.seq;
     if (t.length != b.seq_len[s] || t.query_len != b.query_start[s + 1] - b.query_start[s]) return false;
-    if (t.token != b.query_start[s] || (i > 0 && t.tiles > tiles[i - 1].tiles)) return false;
+    if (t.token != b.query_start[s]) return false;
     found[{s, t.first_row}].push_back(t);
   }
   std::set<int> slots;
