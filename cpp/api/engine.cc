@@ -22,6 +22,7 @@
 #include "core/engine/recorder.h"
 #include "core/request/request.h"
 #include "core/request/validate.h"
+#include "core/request/validate_options.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/gguf_tokens.h"
@@ -53,19 +54,29 @@ class EngineImpl final : public Engine {
 
   Result<uint64_t> Submit(GenerationRequest r) override {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    FASTLLM_RETURN_IF_ERROR(ValidateOptions(r, limits_));
     FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
     auto request = std::make_shared<Request>();
     request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
     request->prompt = std::move(r.prompt_token_ids);
     request->seed = r.sampling.seed ? static_cast<uint64_t>(*r.sampling.seed) : Mix(seed_ ^ Mix(request->id));
+    request->read_prefix_cache = !r.sampling.skip_reading_prefix_cache.value_or(false);
     request->sampling = std::move(r.sampling);
     request->max_tokens = max_tokens;
     request->eos_token_ids = info_.eos_token_ids;
-    request->cache_salt = std::move(r.cache_salt);
+    request->extra_keys = std::move(r.extra_keys);
+    request->priority = r.priority;
+    request->timeout_ms = r.timeout_ms;
+    request->max_queue_ms = r.max_queue_time_ms;
     request->arrival_ns = SteadyNanos();
     const uint64_t id = request->id;
     FASTLLM_RETURN_IF_ERROR(core_->Add(std::move(request)));
     return id;
+  }
+
+  Status Validate(const GenerationRequest& r) const override {
+    FASTLLM_RETURN_IF_ERROR(ValidateOptions(r, limits_));
+    return ValidateRequest(r.prompt_token_ids, r.sampling, limits_).status();
   }
 
   void Abort(uint64_t request_id) override {
@@ -207,6 +218,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.kv_capacity_tokens = static_cast<int32_t>(
       std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
   limits.has_tokens = table != nullptr;
+  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};

@@ -51,6 +51,11 @@ void BindOutput(py::module_& m) {
           },
           "The stop token id or stop string that matched; None for the end of sequence.")
       .def_readonly("error", &RequestDelta::error)
+      .def_property_readonly(
+          "error_code", [](const RequestDelta& d) { return StatusCodeName(d.error_code); },
+          "Of which kind the error is: 'deadline_exceeded', 'resource_exhausted' (its queue-time limit), "
+          "'unavailable', "
+          "'internal'; 'ok' without one.")
       .def_readonly("num_prompt_tokens", &RequestDelta::num_prompt_tokens)
       .def_readonly("num_cached_tokens", &RequestDelta::num_cached_tokens)
       .def_readonly("metrics", &RequestDelta::metrics, "RequestMetrics of the last delta; None before.");

@@ -55,6 +55,7 @@ def join_deltas(first, second):
         second.error,
         second.num_cached_tokens,
         second.metrics,
+        second.error_code,
     )
 
 
@@ -69,6 +70,7 @@ class Piece:
     error: str
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
+    error_code: str = "ok"
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -80,4 +82,5 @@ class Piece:
             delta.error,
             delta.num_cached_tokens,
             delta.metrics,
+            delta.error_code,
         )

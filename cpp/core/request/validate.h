@@ -15,6 +15,7 @@ struct RequestLimits {
   int32_t max_model_len = 0;
   int32_t kv_capacity_tokens = 0;  // (num_blocks - 1) * block_size
   bool has_tokens = false;         // a TokenTable is there, so text and stop strings are
+  bool by_priority = false;        // the scheduling policy looks at priorities
 };
 
 // The resolved max_tokens (> 0) of the request, or kInvalidArgument that names the value and the limit: empty prompt,
