@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.errors import InvalidArgumentError, of_request
+from fastllm_core.errors import EngineDeadError, InvalidArgumentError, of_request
 from fastllm_core.inputs import Prompt, Scheduling, make_prompt
 from fastllm_core.loading import load
 from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
@@ -20,6 +20,7 @@ class _Stream:
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.loop = loop
+        self.ended = False
         self._lock = threading.Lock()
         self._news: Piece | None = None
         self._waiter: asyncio.Future | None = None  # used in the thread of the loop alone
@@ -28,6 +29,7 @@ class _Stream:
         """From any thread, in the order of the engine's deltas; wake() must follow."""
         with self._lock:
             self._news = join_deltas(self._news, piece)
+            self.ended = piece.finish_reason is not None
 
     def wake(self) -> None:
         """In the thread of the loop."""
@@ -79,15 +81,29 @@ class _Dispatcher:
                 if not stream.loop.is_closed():
                     stream.loop.remove_reader(self._engine.event_fd)
 
+    def _is_dead(self) -> bool:
+        try:
+            self._engine.check_health()
+        except EngineDeadError:
+            return True
+        return False
+
     def _on_readable(self) -> None:
         # Put under the lock: a loop that drains later must not deliver earlier.
         fresh = []
         with self._lock:
-            for delta in self._engine.drain():
+            deltas = self._engine.drain()
+            for delta in deltas:
                 stream = self._streams.get(delta.request_id)
                 if stream is not None:  # None: closed before its end
                     stream.put(Piece.of(delta))
                     fresh.append(stream)
+            if not deltas and self._is_dead():
+                # It could not even say that they ended.
+                for stream in self._streams.values():
+                    if not stream.ended:
+                        stream.put(Piece([], "", "error", None, "the engine ended", 0))
+                        fresh.append(stream)
         for stream in fresh:
             _wake(stream)
 
@@ -205,6 +221,18 @@ class AsyncLLM:
     async def reset_prefix_cache(self) -> None:
         """As LLM.reset_prefix_cache()."""
         await asyncio.to_thread(self._engine.reset_prefix_cache)
+
+    async def count_cached_tokens(self, prompt) -> int:
+        """As LLM.count_cached_tokens()."""
+        return await asyncio.to_thread(lifecycle.count_cached_tokens, self._engine, prompt, self._tokenizer)
+
+    async def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """As LLM.pin_prefix()."""
+        return await asyncio.to_thread(lifecycle.pin_prefix, self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """As LLM.kv_events()."""
+        return self._engine.drain_kv_events(most)
 
     async def drain(self, timeout: float) -> bool:
         """As LLM.drain()."""

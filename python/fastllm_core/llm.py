@@ -3,11 +3,12 @@
 import select
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
+from fastllm_core.errors import FastLLMError, InvalidArgumentError, QueueFullError, of_request
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompts, schedulings
 from fastllm_core.loading import load
 from fastllm_core.outputs import CompletionOutput, RequestOutput
@@ -134,6 +135,22 @@ class LLM:
         """Forgets all cached prefixes; InvalidStateError while a request holds blocks."""
         self._engine.reset_prefix_cache()
 
+    def count_cached_tokens(self, prompt) -> int:
+        """How many tokens of a prompt (as in generate()) its request would find in the prefix cache now."""
+        return lifecycle.count_cached_tokens(self._engine, prompt, self._tokenizer)
+
+    def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """Keeps what is cached of a prompt longer than what is not pinned; how many tokens that is.
+
+        priority: 1 to 63, higher ones are kept longer; 0 ends a pin. ttl: seconds, or None for no end. A pinned block
+        is still taken when no other is free.
+        """
+        return lifecycle.pin_prefix(self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """The oldest KV events since the last call (KvEventBatch). Needs kv_events_buffer_size."""
+        return self._engine.drain_kv_events(most)
+
     def drain(self, timeout: float) -> bool:
         """Refuses new requests, gives those that run `timeout` seconds, then ends the engine.
 
@@ -156,12 +173,12 @@ class LLM:
         return {"prompt": text, "prompt_token_ids": self._tokenizer.encode(text, add_special_tokens=False)}
 
     def _run(self, prompts: list[Prompt], use_tqdm: bool) -> list[RequestOutput]:
+        self._engine.check_health()  # in a forked child the lock may be held for ever
         with self._lock:
             outputs = [self._new_output(p) for p in prompts]
             handles: list[int] = []
             try:
-                self._engine.submit_all([p.request for p in prompts], handles)
-                self._collect(dict(zip(handles, outputs)), _progress(len(prompts), use_tqdm))
+                self._collect([p.request for p in prompts], handles, outputs, _progress(len(prompts), use_tqdm))
             except BaseException:
                 self._abandon({h for h, out in zip(handles, outputs) if not out.finished})
                 raise
@@ -172,13 +189,28 @@ class LLM:
         ids = prompt.request.prompt_token_ids
         return RequestOutput(str(self._next_id - 1), prompt.text, ids, [CompletionOutput(0)], False)
 
-    def _collect(self, running: dict[int, RequestOutput], progress) -> None:
-        """Takes deltas until nothing runs. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
+    def _submit(self, requests: list, handles: list[int], outputs: list[RequestOutput]) -> dict[int, RequestOutput]:
+        """Queues the requests that have no handle yet, as many as the queue takes; those that it took."""
+        first = len(handles)
+        try:
+            self._engine.submit_all(requests, handles)
+        except QueueFullError:
+            if all(out.finished for out in outputs[: len(handles)]):
+                raise  # nothing of ours will make room
+        return dict(zip(handles[first:], outputs[first:]))
+
+    def _collect(self, requests: list, handles: list[int], outputs: list[RequestOutput], progress) -> None:
+        """Runs all requests to their end. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
         waiter = select.poll()
         waiter.register(self._engine.event_fd, select.POLLIN)
-        texts: dict[int, list[str]] = {handle: [] for handle in running}
+        running: dict[int, RequestOutput] = {}
+        texts: dict[int, list[str]] = defaultdict(list)
         with progress:
-            while running:
+            while True:
+                if len(handles) < len(requests):
+                    running |= self._submit(requests, handles, outputs)
+                if not running:
+                    return
                 waiter.poll()
                 deltas = self._engine.drain()
                 if not deltas:

@@ -1,6 +1,8 @@
 // OutputRouter: turns what a step did to sequences into deltas of requests. Keeps the text state of every live request.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/engine/outbox.h"
 #include "core/engine/request_timer.h"
 #include "core/request/request.h"
 #include "core/sched/scheduler.h"
@@ -17,6 +20,14 @@
 #include "fastllm/token_table.h"
 
 namespace fastllm {
+
+// Counts over all requests since the start.
+struct RequestTotals {
+  int64_t prompt_tokens = 0;      // of requests that came into a step
+  int64_t generation_tokens = 0;  // delivered
+  int64_t finished = 0;
+  std::array<int64_t, 5> finished_by = {};  // [FinishReason]
+};
 
 // A request is live from Add() until the delta with its finish_reason, of which it gets exactly one. Engine thread
 // only.
@@ -33,18 +44,18 @@ class OutputRouter {
 
   // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
   // caller then ends the sequence. Updates of requests that are not live are ignored.
-  bool Route(SequenceUpdate update, RequestTimer::Time now);
+  bool Route(const SequenceUpdate& update, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
   bool End(RequestId id, FinishReason reason, const Status& error = {});
   // Ends all live requests, oldest id first; returns their ids.
   std::vector<RequestId> EndAll(FinishReason reason, const Status& error = {});
 
-  // The deltas since the last call, in the order in which they arose.
-  std::vector<RequestDelta> TakeDeltas();
+  // Hands the deltas since the last call over, in the order in which they arose, and takes used ones back.
+  void Publish(Outbox* outbox) { outbox->Push(&deltas_, &used_); }
 
   size_t num_live() const { return live_.size(); }
-  int64_t num_finished() const { return num_finished_; }
+  const RequestTotals& totals() const { return totals_; }
 
  private:
   struct Live {
@@ -53,12 +64,15 @@ class OutputRouter {
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
   };
-  RequestDelta MakeDelta(const Live& live) const;
+  // A delta at the end of deltas_, empty but for what is known of the request.
+  RequestDelta& NewDelta(const Live& live);
+  void CountFinished(FinishReason reason);
 
   std::shared_ptr<const TokenTable> tokens_;
   std::unordered_map<RequestId, Live> live_;
   std::vector<RequestDelta> deltas_;
-  int64_t num_finished_ = 0;
+  std::vector<RequestDelta> used_;  // to be filled again
+  RequestTotals totals_;
 };
 
 }  // namespace fastllm
