@@ -55,7 +55,8 @@ class EngineImpl final : public Engine {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
     FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
     auto request = std::make_shared<Request>();
-    request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    const int32_t n = r.sampling.n;
+    request->id = next_id_.fetch_add(static_cast<uint64_t>(n), std::memory_order_relaxed);
     request->prompt = std::move(r.prompt_token_ids);
     request->seed = r.sampling.seed ? static_cast<uint64_t>(*r.sampling.seed) : Mix(seed_ ^ Mix(request->id));
     request->sampling = std::move(r.sampling);
@@ -64,7 +65,7 @@ class EngineImpl final : public Engine {
     request->cache_salt = std::move(r.cache_salt);
     request->arrival_ns = SteadyNanos();
     const uint64_t id = request->id;
-    FASTLLM_RETURN_IF_ERROR(core_->Add(std::move(request)));
+    FASTLLM_RETURN_IF_ERROR(n == 1 ? core_->Add(std::move(request)) : core_->AddAll(FanOut(*request)));
     return id;
   }
 
@@ -115,6 +116,21 @@ class EngineImpl final : public Engine {
 
   // fork() copies the engine's memory and none of its threads.
   bool IsForked() const { return getpid() != pid_; }
+
+  // The outputs of a request with n > 1. Seeds count up from the request's, or are drawn for each.
+  std::vector<std::shared_ptr<const Request>> FanOut(const Request& request) const {
+    std::vector<std::shared_ptr<const Request>> outputs;
+    outputs.reserve(static_cast<size_t>(request.sampling.n));
+    for (int32_t index = 0; index < request.sampling.n; ++index) {
+      auto output = std::make_shared<Request>(request);
+      output->id += static_cast<uint64_t>(index);
+      output->parent_id = request.id;
+      output->index = index;
+      output->seed = request.sampling.seed ? request.seed + static_cast<uint64_t>(index) : Mix(seed_ ^ Mix(output->id));
+      outputs.push_back(std::move(output));
+    }
+    return outputs;
+  }
   Status CheckProcess() const {
     if (!IsForked()) return Status::Ok();
     return Status::FailedPrecondition("the engine was made in process " + std::to_string(pid_) +
@@ -156,8 +172,11 @@ Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable>
   return table.status();
 }
 
-EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& resolved) {
+EngineInfo MakeInfo(const runtime::ModelSource& source, const ResolvedConfig& resolved) {
+  const runtime::ModelConfig& model = source.config;
   EngineInfo info;
+  info.default_sampling_params = source.sampling.params;
+  info.default_sampling_fields = source.sampling.stated;
   info.architecture = model.architecture;
   info.vocab_size = model.vocab_size;
   info.max_model_len = resolved.sched.max_model_len;
@@ -187,10 +206,12 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens) {
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens,
+                                               std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
   api::PhaseTimer timer;
-  FASTLLM_ASSIGN_OR_RETURN(auto source, runtime::OpenModel(config.model.model, config.model.load_format));
+  FASTLLM_ASSIGN_OR_RETURN(
+      auto source, runtime::OpenModel(config.model.model, config.model.load_format, config.model.generation_config));
   timer.Lap("open_model");
   FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
   timer.Lap("token_table");
@@ -199,7 +220,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   facts.max_position_embeddings = source.config.max_position_embeddings;
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
   FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
-  EngineInfo info = MakeInfo(source.config, resolved);
+  EngineInfo info = MakeInfo(source, resolved);
 
   RequestLimits limits;
   limits.vocab_size = info.vocab_size;
@@ -209,7 +230,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.has_tokens = table != nullptr;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
+  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed,
+                                 std::move(logits_processors)};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),

@@ -14,6 +14,7 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "bindings/field_value.h"
+#include "bindings/py_logits_processor.h"
 #include "core/request/validate.h"
 #include "fastllm/engine.h"
 
@@ -31,11 +32,16 @@ struct DeleteWithoutGil {
 };
 using EngineHolder = std::unique_ptr<Engine, DeleteWithoutGil>;
 
-EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens) {
+EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens, const py::list& logits_processors) {
   std::optional<TokenTable> table;
   if (tokens != nullptr) table = *tokens;
+  std::vector<std::shared_ptr<LogitsProcessor>> processors;
+  processors.reserve(logits_processors.size());
+  for (py::handle object : logits_processors) {
+    processors.push_back(std::make_shared<PyLogitsProcessor>(py::reinterpret_borrow<py::object>(object)));
+  }
   py::gil_scoped_release release;
-  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table))).release());
+  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table), std::move(processors))).release());
 }
 
 // The ids of any sequence of integers; errors name the place and the value, never dump the list.
@@ -134,6 +140,9 @@ void BindInfo(py::module_& m) {
       .def_readonly("num_kv_blocks", &EngineInfo::num_kv_blocks)
       .def_readonly("block_size", &EngineInfo::block_size)
       .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
+      .def_property_readonly("default_sampling_params", [](const EngineInfo& i) { return i.default_sampling_params; })
+      .def_readonly("default_sampling_fields", &EngineInfo::default_sampling_fields,
+                    "Fields of default_sampling_params that the model states.")
       .def_readonly("resolved", &EngineInfo::resolved)
       .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
 }
@@ -242,7 +251,9 @@ void BindEngine(py::module_& m) {
       py::class_<Engine, EngineHolder>(m, "Engine",
                                        "The engine: one model, its scheduler and its threads. Thread-safe.")
           .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
-                      "Loads the model and starts the engine thread.")
+                      py::arg("logits_processors") = py::list(),
+                      "Loads the model and starts the engine thread. logits_processors: objects as "
+                      "fastllm_core.logits_processor.LogitsProcessor.")
           .def("validate", &ValidateForEngine, py::arg("request"),
                "Raises what submit() would find wrong with the values.")
           .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")

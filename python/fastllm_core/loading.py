@@ -2,19 +2,27 @@
 
 from fastllm_core import vllm_keywords
 from fastllm_core._C import Engine
+from fastllm_core.logits_processor import make_processors
 from fastllm_core.model_path import resolve_model
 
 
 def load(model: str, tokenizer: str | None, skip_tokenizer_init: bool, options: dict):
     """(Engine, Tokenizer or None). Options are checked before any file is read."""
+    classes = options.pop("logits_processors", None)
     config = vllm_keywords.engine_config(options)
     config.model = resolve_model(model)
+    processors = make_processors(classes, config) if classes else []
     if skip_tokenizer_init:
-        return Engine.create(config), None
+        return Engine.create(config, None, processors), None
     from fastllm_core.tokenizer import load_tokenizer
 
     source = resolve_model(tokenizer) if tokenizer else config.model
     loaded = load_tokenizer(source)
     # The engine reads the vocabulary of its own GGUF file itself.
     own = source == config.model and source.endswith(".gguf")
-    return Engine.create(config, None if own else loaded.token_table()), loaded
+    return Engine.create(config, None if own else loaded.token_table(), processors), loaded
+
+
+def sampling_defaults(info) -> dict:
+    """What the model states (option generation_config), by field of SamplingParams."""
+    return {name: getattr(info.default_sampling_params, name) for name in info.default_sampling_fields}

@@ -79,8 +79,10 @@ bool EngineLoop::DrainInbox() {
       held_.push_back(std::move(request));
     }
   }
-  for (const RequestId id : batch.aborts) {
-    if (router_.End(id, FinishReason::kAbort)) Forget(id);
+  for (const RequestId handle : batch.aborts) {
+    for (const RequestId id : router_.LiveOf(handle)) {
+      if (router_.End(id, FinishReason::kAbort)) Forget(id);
+    }
   }
   controls_.handled = !batch.controls.empty();
   for (Control& control : batch.controls) Handle(std::move(control));
@@ -157,7 +159,8 @@ void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::ti
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, "model produced no finite logits")) Forget(row.id);
+      const std::string& why = row.error.empty() ? "model produced no finite logits" : row.error;
+      if (router_.End(row.id, FinishReason::kError, why)) Forget(row.id);
       break;
     }
   }

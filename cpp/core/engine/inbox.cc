@@ -1,5 +1,6 @@
 #include "core/engine/inbox.h"
 
+#include <iterator>
 #include <utility>
 
 namespace fastllm {
@@ -9,6 +10,17 @@ Status Inbox::Add(std::shared_ptr<const Request> request) {
     std::lock_guard lock(mutex_);
     if (!why_.ok()) return why_;
     batch_.adds.push_back(std::move(request));
+  }
+  filled_.notify_one();
+  return Status::Ok();
+}
+
+Status Inbox::AddAll(std::vector<std::shared_ptr<const Request>> requests) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!why_.ok()) return why_;
+    batch_.adds.insert(batch_.adds.end(), std::make_move_iterator(requests.begin()),
+                       std::make_move_iterator(requests.end()));
   }
   filled_.notify_one();
   return Status::Ok();

@@ -10,7 +10,10 @@
 namespace fastllm {
 namespace {
 
-// `later` follows `delta` in the news of one request.
+// Request::id of the output.
+RequestId OutputId(const RequestDelta& delta) { return delta.request_id + static_cast<RequestId>(delta.index); }
+
+// `later` follows `delta` in the news of one output.
 void Append(RequestDelta* delta, RequestDelta later) {
   delta->token_ids.insert(delta->token_ids.end(), later.token_ids.begin(), later.token_ids.end());
   delta->text += later.text;
@@ -46,10 +49,10 @@ void Outbox::Push(std::vector<RequestDelta> deltas) {
 void Outbox::Join(std::vector<RequestDelta> deltas) {
   if (place_.empty()) {
     // An id may be in one batch more than once; the later one is then the one to join.
-    for (size_t i = 0; i < pending_.size(); ++i) place_[pending_[i].request_id] = i;
+    for (size_t i = 0; i < pending_.size(); ++i) place_[OutputId(pending_[i])] = i;
   }
   for (RequestDelta& delta : deltas) {
-    const auto [it, is_new] = place_.try_emplace(delta.request_id, pending_.size());
+    const auto [it, is_new] = place_.try_emplace(OutputId(delta), pending_.size());
     if (is_new) {
       pending_.push_back(std::move(delta));
     } else {

@@ -13,8 +13,8 @@
 namespace fastllm {
 
 // One vector under one mutex. Under the mutex the eventfd is readable exactly when the vector is not empty, so no
-// wake-up is lost or left over, whoever drains. The engine thread never waits here for a consumer: news of a request
-// that finds older news of it still pending joins them, so there is one delta at most for each request.
+// wake-up is lost or left over, whoever drains. The engine thread never waits here for a consumer: news of an output
+// that finds older news of it still pending joins them, so there is one delta at most for each output of a request.
 class Outbox {
  public:
   Outbox();  // throws std::system_error when the process is out of file descriptors
@@ -39,7 +39,8 @@ class Outbox {
   std::mutex mutex_;
   std::condition_variable filled_;
   std::vector<RequestDelta> pending_;
-  std::unordered_map<RequestId, size_t> place_;  // in pending_; made when a second batch finds it filled
+  std::unordered_map<RequestId, size_t> place_;  // in pending_, by the output's own id (see Request::parent_id); made
+                                                 // when a second batch finds it filled
   bool closed_ = false;
   int event_fd_ = -1;
 };

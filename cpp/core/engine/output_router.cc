@@ -11,9 +11,34 @@ bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTim
   const auto [it, is_new] = live_.try_emplace(request->id);
   if (!is_new) return false;
   it->second.request = request;
+  if (request->parent_id != 0) {
+    Family& family = families_[request->parent_id];
+    family.size = std::max(family.size, request->index + 1);
+    ++family.num_live;
+  }
   it->second.timer = RequestTimer(request->arrival_ns, now);
   if (tokens_ != nullptr && request->sampling.detokenize) it->second.text.emplace(tokens_, *request);
   return true;
+}
+
+std::vector<RequestId> OutputRouter::LiveOf(RequestId handle) const {
+  std::vector<RequestId> ids;
+  if (const auto family = families_.find(handle); family != families_.end()) {
+    ids.reserve(family->second.num_live);
+    for (int32_t index = 0; index < family->second.size; ++index) {
+      if (live_.contains(handle + index)) ids.push_back(handle + index);
+    }
+  } else if (const auto it = live_.find(handle); it != live_.end() && it->second.request->parent_id == 0) {
+    ids.push_back(handle);
+  }
+  return ids;
+}
+
+void OutputRouter::Erase(std::unordered_map<RequestId, Live>::iterator it) {
+  const RequestId parent = it->second.request->parent_id;
+  if (parent != 0 && --families_[parent].num_live == 0) families_.erase(parent);
+  live_.erase(it);
+  ++num_finished_;
 }
 
 void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
@@ -22,7 +47,8 @@ void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
 
 RequestDelta OutputRouter::MakeDelta(const Live& live) const {
   RequestDelta delta;
-  delta.request_id = live.request->id;
+  delta.request_id = live.request->id - live.request->index;
+  delta.index = live.request->index;
   delta.num_prompt_tokens = static_cast<int32_t>(live.request->prompt.size());
   delta.num_cached_tokens = live.num_cached_tokens;
   return delta;
@@ -52,8 +78,7 @@ bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
   const bool finished = delta.finish_reason != FinishReason::kNone;
   if (finished) {
     delta.metrics = live.timer.Finish(now);
-    live_.erase(it);
-    ++num_finished_;
+    Erase(it);
   }
   if (finished || !delta.token_ids.empty()) deltas_.push_back(std::move(delta));
   return stopped_by_text;
@@ -67,8 +92,7 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
   delta.error = error;
   delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
-  live_.erase(it);
-  ++num_finished_;
+  Erase(it);
   deltas_.push_back(std::move(delta));
   return true;
 }

@@ -29,6 +29,8 @@ class OutputRouter {
   // The request is in a step as a new sequence.
   void MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
+  // The live requests that a host's handle stands for: itself, or the outputs of a request with n > 1.
+  std::vector<RequestId> LiveOf(RequestId handle) const;
 
   // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
   // caller then ends the sequence. Updates of requests that are not live are ignored.
@@ -52,10 +54,17 @@ class OutputRouter {
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
   };
+  // The outputs of a request with n > 1.
+  struct Family {
+    int32_t size = 0;
+    int32_t num_live = 0;
+  };
   RequestDelta MakeDelta(const Live& live) const;
+  void Erase(std::unordered_map<RequestId, Live>::iterator it);  // it has had its last delta
 
   std::shared_ptr<const TokenTable> tokens_;
   std::unordered_map<RequestId, Live> live_;
+  std::unordered_map<RequestId, Family> families_;  // by parent, while one of them is live
   std::vector<RequestDelta> deltas_;
   int64_t num_finished_ = 0;
 };

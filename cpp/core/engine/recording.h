@@ -50,14 +50,12 @@ void VisitMembers(S& s, auto&& v) {
   auto& [blocks, block_size, caching, groups, algo, seed, step_tokens, events] = s;
   v(blocks, block_size, caching, groups, algo, seed, step_tokens, events);
 }
-template <RecordedAs<SamplingParams> S>
-void VisitMembers(S& s, auto&& v) {
-  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
-}
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, parent, index, processors, arrival, priority, timeout,
+         max_queue] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, salt, parent, index, processors, arrival, priority, timeout,
+    max_queue);
 }
 
 }  // namespace fastllm

@@ -33,6 +33,7 @@ SamplingSpec MakeSamplingSpec(const Request& request) {
   spec.min_p = sampling.min_p;
   spec.seed = request.seed;
   spec.min_tokens = sampling.min_tokens;
+  if (!request.logits_processors.empty()) spec.processors = {request.logits_processors, request.index, sampling};
   if (sampling.min_tokens > 0) {
     std::vector<TokenId>& banned = spec.banned_until_min;
     if (!sampling.ignore_eos) banned = request.eos_token_ids;

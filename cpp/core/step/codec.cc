@@ -11,9 +11,13 @@ namespace fastllm {
 template <typename S, typename T>
 concept Is = std::is_same_v<std::remove_const_t<S>, T>;
 
+template <Is<ProcessorSpec> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.which, s.index, s.params);
+}
 template <Is<SamplingSpec> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.min_tokens, s.banned_until_min);
+  v(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.min_tokens, s.banned_until_min, s.processors);
 }
 template <Is<NewSequence> S>
 void VisitMembers(S& s, auto&& v) {
@@ -33,7 +37,7 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <Is<SampledRow> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.id, s.tokens);
+  v(s.id, s.tokens, s.error);
 }
 
 namespace {

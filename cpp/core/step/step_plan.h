@@ -3,11 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/ids.h"
+#include "fastllm/sampling_params.h"
 
 namespace fastllm {
+
+// What the logits processors of the host are told about a sequence.
+struct ProcessorSpec {
+  std::vector<int32_t> which;  // take part, of those that the engine was made with
+  int32_t index = 0;           // of the output
+  SamplingParams params;
+};
 
 // What the sampler needs of SamplingParams. top_k 0 = off.
 struct SamplingSpec {
@@ -18,6 +27,7 @@ struct SamplingSpec {
   uint64_t seed = 0;       // random numbers are a function of (seed, output index) alone
   int32_t min_tokens = 0;  // ids in banned_until_min are impossible before this many outputs
   std::vector<TokenId> banned_until_min;
+  std::optional<ProcessorSpec> processors;  // absent: none takes part
 };
 
 // A sequence the executor does not know: new, or resumed after a preemption (tokens then hold prior output too).

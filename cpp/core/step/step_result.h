@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -12,6 +13,7 @@ namespace fastllm {
 struct SampledRow {
   RequestId id = 0;
   std::vector<TokenId> tokens;  // one today; more with speculation. -1: the logits of the row held no usable value
+  std::string error = {};       // why there is none: a logits processor of the host failed
 };
 
 struct StepResult {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "fastllm/sampling_params.h"
+
 namespace fastllm {
 
 template <typename T>
@@ -157,5 +159,12 @@ class WireReader {
   std::string_view left_;
   bool ok_ = true;
 };
+
+// Messages and recordings hold these whole.
+template <typename S>
+  requires std::is_same_v<std::remove_const_t<S>, SamplingParams>
+void VisitMembers(S& s, auto&& v) {
+  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
+}
 
 }  // namespace fastllm

@@ -11,6 +11,7 @@
 
 #include "fastllm/config.h"
 #include "fastllm/export.h"
+#include "fastllm/logits_processor.h"
 #include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
@@ -40,6 +41,8 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // the null block included
   int32_t block_size = 0;
   std::vector<int32_t> eos_token_ids;
+  SamplingParams default_sampling_params;            // with what the model states (EngineConfig's generation_config)
+  std::vector<std::string> default_sampling_fields;  // the fields that it states
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };
@@ -92,7 +95,8 @@ class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a
   // table is made from the model file if it carries one (GGUF does). Errors: what is wrong with which value.
-  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {});
+  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {},
+                                                std::vector<std::shared_ptr<LogitsProcessor>> logits_processors = {});
   virtual ~Engine() = default;
 
   // Queues a request and returns its handle, never 0. Errors: kInvalidArgument for values out of range (empty
@@ -100,7 +104,8 @@ class FASTLLM_API Engine {
   // kUnavailable when the engine is stopped or poisoned.
   virtual Result<uint64_t> Submit(GenerationRequest request) = 0;
 
-  // Ends a request; its last delta has finish_reason kAbort. Unknown or finished handles are ignored.
+  // Ends a request with all of its outputs; their last deltas have finish_reason kAbort. Unknown or finished handles
+  // are ignored.
   virtual void Abort(uint64_t request_id) = 0;
 
   // Moves all pending deltas out, waiting up to `timeout` for the first. Empty on time-out.

@@ -40,10 +40,12 @@ struct RequestMetrics {
   int32_t num_preemptions = 0;
 };
 
-// News of one request since the last delta. The last delta of a request is the one with a finish_reason;
-// nothing follows it. Concatenated over deltas, token_ids and text are the whole output.
+// News of one output of a request since the last delta. The last delta of an output is the one with a finish_reason;
+// nothing follows it. Concatenated over deltas, token_ids and text are the whole output. A request with n > 1 is at its
+// end when all of its outputs are.
 struct RequestDelta {
   uint64_t request_id = 0;         // the handle that Engine::Submit returned
+  int32_t index = 0;               // of the output, below SamplingParams::n; each output has its own deltas
   std::vector<int32_t> token_ids;  // new output tokens, the stop token included
   std::string text;                // new text, valid UTF-8; "" when detokenize is off
   FinishReason finish_reason = FinishReason::kNone;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "fastllm/logits_processor.h"
 #include "runtime/models/model_config.h"
 
 namespace fastllm::runtime {
@@ -16,6 +18,7 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
