@@ -20,6 +20,7 @@
 #include "core/config/resolve.h"
 #include "core/engine/engine_core.h"
 #include "core/engine/recorder.h"
+#include "core/request/dry_breakers.h"
 #include "core/request/request.h"
 #include "core/request/validate.h"
 #include "runtime/executor/local_executor.h"
@@ -44,8 +45,13 @@ int64_t SteadyNanos() {
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineInfo info, RequestLimits limits, uint64_t seed, std::unique_ptr<EngineCore> core)
-      : info_(std::move(info)), limits_(limits), seed_(seed), core_(std::move(core)) {}
+  EngineImpl(EngineInfo info, RequestLimits limits, uint64_t seed, std::shared_ptr<const TokenTable> tokens,
+             std::unique_ptr<EngineCore> core)
+      : info_(std::move(info)),
+        limits_(limits),
+        seed_(seed),
+        dry_breakers_(std::move(tokens)),
+        core_(std::move(core)) {}
   ~EngineImpl() override {
     // Without the threads to join there is no orderly end: a forked child leaves the engine to its parent.
     if (IsForked()) static_cast<void>(core_.release());
@@ -53,11 +59,15 @@ class EngineImpl final : public Engine {
 
   Result<uint64_t> Submit(GenerationRequest r) override {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    TruncatePrompt(r.sampling, limits_.max_model_len, &r.prompt_token_ids);
     FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
     auto request = std::make_shared<Request>();
     request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
     request->prompt = std::move(r.prompt_token_ids);
     request->seed = r.sampling.seed ? static_cast<uint64_t>(*r.sampling.seed) : Mix(seed_ ^ Mix(request->id));
+    if (r.sampling.dry_multiplier != 0.0f) {
+      FASTLLM_ASSIGN_OR_RETURN(request->dry_breakers, dry_breakers_.Find(r.sampling.dry_sequence_breakers));
+    }
     request->sampling = std::move(r.sampling);
     request->max_tokens = max_tokens;
     request->eos_token_ids = info_.eos_token_ids;
@@ -127,6 +137,7 @@ class EngineImpl final : public Engine {
   const uint64_t seed_;
   const pid_t pid_ = getpid();
   std::atomic<uint64_t> next_id_{1};
+  DryBreakers dry_breakers_;
   std::unique_ptr<EngineCore> core_;
 };
 
@@ -156,7 +167,7 @@ Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable>
   return table.status();
 }
 
-EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& resolved) {
+EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& resolved, int32_t max_logprobs) {
   EngineInfo info;
   info.architecture = model.architecture;
   info.vocab_size = model.vocab_size;
@@ -164,6 +175,7 @@ EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& res
   info.num_kv_blocks = resolved.kv.num_blocks;
   info.block_size = resolved.kv.block_size;
   info.eos_token_ids = model.eos_token_ids;
+  info.max_logprobs = max_logprobs;
   info.resolved = resolved.values;
   return info;
 }
@@ -199,7 +211,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   facts.max_position_embeddings = source.config.max_position_embeddings;
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
   FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
-  EngineInfo info = MakeInfo(source.config, resolved);
+  EngineInfo info = MakeInfo(source.config, resolved, config.model.max_logprobs);
 
   RequestLimits limits;
   limits.vocab_size = info.vocab_size;
@@ -207,17 +219,19 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.kv_capacity_tokens = static_cast<int32_t>(
       std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
   limits.has_tokens = table != nullptr;
+  limits.max_logprobs = info.max_logprobs;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
+  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed,
+                                 runtime::LogprobsModeOf(config.model.logprobs_mode)};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
-  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),
+  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table,
                                            std::move(core_options));
   timer.Lap("engine_thread");
   info.startup_seconds = timer.Finish();
   return std::unique_ptr<Engine>(
-      std::make_unique<EngineImpl>(std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(core)));
+      std::make_unique<EngineImpl>(std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(table), std::move(core)));
 }
 
 }  // namespace fastllm

@@ -67,14 +67,21 @@ std::vector<int32_t> TokenIds(py::handle object) {
   return ids;
 }
 
-uint64_t SubmitRequest(Engine& engine, const GenerationRequest& request) {
+// As Submit() does; in place, so that the caller sees the prompt that is used.
+void Truncate(const Engine& engine, GenerationRequest* request) {
+  TruncatePrompt(request->sampling, engine.info().max_model_len, &request->prompt_token_ids);
+}
+
+uint64_t SubmitRequest(Engine& engine, GenerationRequest& request) {
+  Truncate(engine, &request);
   py::gil_scoped_release release;
   return ValueOrThrow(engine.Submit(request));
 }
 
 // Submits in order and appends each handle to `handles`, a list of the caller: an exception that Python raises right
 // after this call (Ctrl-C) finds them all there. An error names the index of its request.
-void SubmitAll(Engine& engine, const std::vector<const GenerationRequest*>& requests, py::list handles) {
+void SubmitAll(Engine& engine, const std::vector<GenerationRequest*>& requests, py::list handles) {
+  for (GenerationRequest* request : requests) Truncate(engine, request);
   std::vector<uint64_t> done;
   done.reserve(requests.size());
   Status error;
@@ -95,8 +102,9 @@ void SubmitAll(Engine& engine, const std::vector<const GenerationRequest*>& requ
 }
 
 // The checks of Submit() that need no engine state, so that a batch can be refused before any of it runs. Whether
-// text can be made is left to Submit().
-void ValidateForEngine(const Engine& engine, const GenerationRequest& request) {
+// text can be made is left to Submit(). The prompt is truncated as there.
+void ValidateForEngine(const Engine& engine, GenerationRequest& request) {
+  Truncate(engine, &request);
   const EngineInfo& info = engine.info();
   RequestLimits limits;
   limits.vocab_size = info.vocab_size;
@@ -104,6 +112,7 @@ void ValidateForEngine(const Engine& engine, const GenerationRequest& request) {
   const int64_t capacity = (static_cast<int64_t>(info.num_kv_blocks) - 1) * info.block_size;
   limits.kv_capacity_tokens = static_cast<int32_t>(std::min<int64_t>(capacity, INT32_MAX));
   limits.has_tokens = true;
+  limits.max_logprobs = info.max_logprobs;
   ThrowIfError(ValidateRequest(request.prompt_token_ids, request.sampling, limits).status());
 }
 
@@ -134,6 +143,7 @@ void BindInfo(py::module_& m) {
       .def_readonly("num_kv_blocks", &EngineInfo::num_kv_blocks)
       .def_readonly("block_size", &EngineInfo::block_size)
       .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
+      .def_readonly("max_logprobs", &EngineInfo::max_logprobs)
       .def_readonly("resolved", &EngineInfo::resolved)
       .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
 }
@@ -244,7 +254,7 @@ void BindEngine(py::module_& m) {
           .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
                       "Loads the model and starts the engine thread.")
           .def("validate", &ValidateForEngine, py::arg("request"),
-               "Raises what submit() would find wrong with the values.")
+               "Raises what submit() would find wrong with the values; truncates the prompt as asked.")
           .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
           .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
                "Queues requests in order and appends their handles to a list.")

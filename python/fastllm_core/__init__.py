@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from fastllm_core.llm import LLM
+    from fastllm_core.logprobs import Logprob
     from fastllm_core.outputs import CompletionOutput, RequestOutput, RequestOutputKind
 
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "AsyncLLM": "fastllm_core.async_llm",
     "SamplingParams": "fastllm_core._C",
     "EngineConfig": "fastllm_core._C",
+    "Logprob": "fastllm_core.logprobs",
     "RequestOutput": "fastllm_core.outputs",
     "CompletionOutput": "fastllm_core.outputs",
     "RequestOutputKind": "fastllm_core.outputs",
@@ -61,6 +63,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidStateError",
+    "Logprob",
     "ModelLoadError",
     "ModelNotFoundError",
     "RequestOutput",

@@ -12,6 +12,7 @@ from fastllm_core._C import SamplingParams
 from fastllm_core.errors import InternalError, InvalidArgumentError
 from fastllm_core.inputs import Prompt, make_prompt
 from fastllm_core.loading import load
+from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
 
 
@@ -120,12 +121,12 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
-        output_kind: CUMULATIVE (vLLM's default) holds everything so far, DELTA only what is new, FINAL_ONLY comes
-        once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
+        output_kind: in place of the parameters'; CUMULATIVE (vLLM's default) holds everything so far, DELTA only what
+        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
         """
         params = SamplingParams() if sampling_params is None else sampling_params
         if request_id is None:
@@ -137,7 +138,7 @@ class AsyncLLM:
         self._handles[request_id] = handle
         finished = False
         try:
-            state = _OutputState(request_id, made, output_kind)
+            state = _OutputState(request_id, made, output_kind or params.output_kind, self._tokenizer)
             while not finished:
                 piece = await stream.get()
                 finished = piece.finish_reason is not None
@@ -213,8 +214,9 @@ class AsyncLLM:
 class _OutputState:
     """Makes the outputs of one request from its news."""
 
-    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind):
+    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind, tokenizer):
         self._request_id = request_id
+        self._logprobs = RequestLogprobs(prompt.request.sampling_params, tokenizer)
         self._prompt = prompt
         self._ids = prompt.request.prompt_token_ids
         self._kind = kind
@@ -222,11 +224,25 @@ class _OutputState:
 
     def take(self, piece: Piece) -> RequestOutput | None:
         finished = piece.finish_reason is not None
-        if self._kind is not RequestOutputKind.DELTA:
+        had_prompt = self._logprobs.prompt is not None
+        logprobs = self._logprobs.take(piece)
+        prompt_logprobs = self._logprobs.prompt
+        if self._kind is RequestOutputKind.DELTA:
+            prompt_logprobs = None if had_prompt else prompt_logprobs
+        else:
             self._all = piece = join_deltas(self._all, piece)
             if self._kind is RequestOutputKind.FINAL_ONLY and not finished:
                 return None
-        completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
+            logprobs = None if logprobs is None else list(self._logprobs.tokens)
+        completion = CompletionOutput(
+            0,
+            piece.text,
+            piece.token_ids,
+            self._logprobs.cumulative,
+            logprobs,
+            piece.finish_reason,
+            piece.stop_reason,
+        )
         return RequestOutput(
             self._request_id,
             self._prompt.text,
@@ -235,4 +251,5 @@ class _OutputState:
             finished,
             piece.num_cached_tokens,
             piece.metrics,
+            prompt_logprobs,
         )

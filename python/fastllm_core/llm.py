@@ -10,6 +10,7 @@ from fastllm_core._C import SamplingParams
 from fastllm_core.errors import FastLLMError, InternalError, InvalidArgumentError
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompts
 from fastllm_core.loading import load
+from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, RequestOutput
 
 
@@ -154,7 +155,8 @@ class LLM:
             handles: list[int] = []
             try:
                 self._engine.submit_all([p.request for p in prompts], handles)
-                self._collect(dict(zip(handles, outputs)), _progress(len(prompts), use_tqdm))
+                logprobs = {h: RequestLogprobs(p.request.sampling_params, self._tokenizer) for h, p in zip(handles, prompts)}
+                self._collect(dict(zip(handles, outputs)), logprobs, _progress(len(prompts), use_tqdm))
             except BaseException:
                 self._abandon({h for h, out in zip(handles, outputs) if not out.finished})
                 raise
@@ -165,7 +167,7 @@ class LLM:
         ids = prompt.request.prompt_token_ids
         return RequestOutput(str(self._next_id - 1), prompt.text, ids, [CompletionOutput(0)], False)
 
-    def _collect(self, running: dict[int, RequestOutput], progress) -> None:
+    def _collect(self, running: dict[int, RequestOutput], logprobs: dict[int, RequestLogprobs], progress) -> None:
         """Takes deltas until nothing runs. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
         waiter = select.poll()
         waiter.register(self._engine.event_fd, select.POLLIN)
@@ -184,7 +186,9 @@ class LLM:
                     if delta.finish_reason == "error":
                         self._engine.check_health()  # says why when the whole engine is dead
                         raise InternalError(f"request {out.request_id}: {delta.error}")
+                    logprobs[delta.request_id].take(delta)
                     if _take(out, delta):
+                        _set_logprobs(out, logprobs.pop(delta.request_id))
                         out.outputs[0].text = "".join(texts.pop(delta.request_id))
                         del running[delta.request_id]
                         progress.update(1)
@@ -216,6 +220,11 @@ def _take(out: RequestOutput, delta) -> bool:
     out.metrics = delta.metrics
     out.finished = True
     return True
+
+
+def _set_logprobs(out: RequestOutput, logprobs: RequestLogprobs) -> None:
+    out.outputs[0].logprobs, out.outputs[0].cumulative_logprob = logprobs.tokens, logprobs.cumulative
+    out.prompt_logprobs = logprobs.prompt
 
 
 class _NoProgress:

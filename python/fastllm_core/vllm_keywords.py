@@ -38,16 +38,7 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
 # SamplingParams(...) keyword -> the same.
 SAMPLING_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "n": ((1,), "one continuation per prompt"),
-    "presence_penalty": ((0,), "no penalties"),
-    "frequency_penalty": ((0,), "no penalties"),
-    "repetition_penalty": ((1,), "no penalties"),
-    "logprobs": (_UNSET, "no log probabilities are returned"),
-    "prompt_logprobs": (_UNSET, "no log probabilities are returned"),
-    "logit_bias": (_UNSET, "logits are not biased"),
-    "allowed_token_ids": (_UNSET, "every token is allowed"),
-    "bad_words": ((None, []), "no words are banned"),
     "structured_outputs": (_UNSET, "output is not constrained"),
-    "truncate_prompt_tokens": (_UNSET, "prompts are not truncated"),
     "logits_processors": (_UNSET, "logits are not processed by the caller"),
 }
 

@@ -129,7 +129,7 @@ bool EngineLoop::SubmitStep() {
 
 void EngineLoop::CompleteStep() {
   const Clock::time_point before = Clock::now();
-  const StepResult result = executor_->Wait();
+  StepResult result = executor_->Wait();
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
   const InFlight step = std::move(in_flight_.front());
@@ -139,7 +139,7 @@ void EngineLoop::CompleteStep() {
   if (!result.status.ok()) throw InternalError(result.status.ToString());
   FASTLLM_CHECK(fits,
                 "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(step.plan.step_id));
-  Apply(step.plan, result, now);
+  Apply(step.plan, std::move(result), now);
   EngineStats& t = totals_;
   ++t.steps;
   t.wait_ns += Nanos(now - before);
@@ -152,7 +152,7 @@ void EngineLoop::CompleteStep() {
   last_completed_ = now;
 }
 
-void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now) {
+void EngineLoop::Apply(const StepPlan& plan, StepResult result, Clock::time_point now) {
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
@@ -162,9 +162,11 @@ void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::ti
     }
   }
   if (recorder_ != nullptr) recorder_->OnResult(result);
+  for (PromptLogprobs& logprobs : result.prompt_logprobs) router_.AddPromptLogprobs(std::move(logprobs));
   for (SequenceUpdate& update : scheduler_.Update(plan, result)) {
     const RequestId id = update.id;
-    if (router_.Route(std::move(update), now)) Forget(id);
+    std::vector<PositionLogprobs>& logprobs = result.rows[update.result_row].logprobs;
+    if (router_.Route(std::move(update), std::move(logprobs), now)) Forget(id);
   }
 }
 

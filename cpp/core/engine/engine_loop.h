@@ -53,7 +53,7 @@ class EngineLoop {
   void Schedule(const std::shared_ptr<const Request>& request);
   bool SubmitStep();    // false: there is nothing to run
   void CompleteStep();  // waits for the oldest step in flight
-  void Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now);
+  void Apply(const StepPlan& plan, StepResult result, Clock::time_point now);
   void Forget(RequestId id);
   void Publish();
   void Poison(const std::string& why) noexcept;

@@ -1,7 +1,11 @@
 #include "core/engine/output_router.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
+
+#include "core/base/check.h"
 
 namespace fastllm {
 
@@ -20,15 +24,56 @@ void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
   if (const auto it = live_.find(id); it != live_.end()) it->second.timer.Scheduled(now);
 }
 
-RequestDelta OutputRouter::MakeDelta(const Live& live) const {
+RequestDelta OutputRouter::MakeDelta(Live& live) const {
   RequestDelta delta;
   delta.request_id = live.request->id;
   delta.num_prompt_tokens = static_cast<int32_t>(live.request->prompt.size());
   delta.num_cached_tokens = live.num_cached_tokens;
+  delta.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
   return delta;
 }
 
-bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
+void OutputRouter::AddPromptLogprobs(PromptLogprobs logprobs) {
+  const auto it = live_.find(logprobs.id);
+  if (it == live_.end()) return;
+  Live& live = it->second;
+  if (live.num_prompt_logprobs == 0) {
+    live.prompt_logprobs.reserve(live.request->prompt.size());
+    live.prompt_logprobs.emplace_back();  // nothing comes before the first token
+    live.num_prompt_logprobs = 1;
+  }
+  const int32_t known = live.num_prompt_logprobs - logprobs.first_position;
+  FASTLLM_CHECK(known >= 0, "prompt logprobs of request " + std::to_string(logprobs.id) + " begin at " +
+                                std::to_string(logprobs.first_position) + ", after a gap");
+  for (size_t i = static_cast<size_t>(known); i < logprobs.positions.size(); ++i) {
+    live.prompt_logprobs.push_back(std::move(logprobs.positions[i]));
+    ++live.num_prompt_logprobs;
+  }
+}
+
+// `final_only` requests get one delta, which is their last: everything before it is kept.
+void OutputRouter::Send(Live& live, RequestDelta delta) {
+  if (live.request->sampling.output_kind != "final_only") {
+    deltas_.push_back(std::move(delta));
+    return;
+  }
+  RequestDelta& all = live.unsent;
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
+  };
+  append(all.token_ids, delta.token_ids);
+  append(all.logprobs, delta.logprobs);
+  append(all.prompt_logprobs, delta.prompt_logprobs);
+  all.text += delta.text;
+  if (delta.finish_reason == FinishReason::kNone) return;
+  std::swap(all.token_ids, delta.token_ids);
+  std::swap(all.logprobs, delta.logprobs);
+  std::swap(all.prompt_logprobs, delta.prompt_logprobs);
+  std::swap(all.text, delta.text);
+  deltas_.push_back(std::move(delta));
+}
+
+bool OutputRouter::Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now) {
   const auto it = live_.find(update.id);
   if (it == live_.end()) return false;
   Live& live = it->second;
@@ -48,14 +93,16 @@ bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
       delta.stop_reason = *std::move(text.stop_string);
     }
   }
+  delta.logprobs = std::move(logprobs);
+  if (!delta.logprobs.empty()) delta.logprobs.resize(delta.token_ids.size());
   live.timer.Tokens(static_cast<int32_t>(delta.token_ids.size()), now);
   const bool finished = delta.finish_reason != FinishReason::kNone;
+  if (finished) delta.metrics = live.timer.Finish(now);
+  if (finished || !delta.token_ids.empty()) Send(live, std::move(delta));
   if (finished) {
-    delta.metrics = live.timer.Finish(now);
     live_.erase(it);
     ++num_finished_;
   }
-  if (finished || !delta.token_ids.empty()) deltas_.push_back(std::move(delta));
   return stopped_by_text;
 }
 
@@ -67,9 +114,9 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
   delta.error = error;
   delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
+  Send(it->second, std::move(delta));
   live_.erase(it);
   ++num_finished_;
-  deltas_.push_back(std::move(delta));
   return true;
 }
 

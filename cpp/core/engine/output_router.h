@@ -30,9 +30,13 @@ class OutputRouter {
   void MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
 
-  // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
+  // Keeps logprobs of the request's prompt for its next delta. Positions that it has already, which a preempted
+  // sequence computes again, are passed over.
+  void AddPromptLogprobs(PromptLogprobs logprobs);
+
+  // Routes the new tokens of a sequence, and their logprobs when there are any. True when a stop string ended the request while its sequence goes on: the
   // caller then ends the sequence. Updates of requests that are not live are ignored.
-  bool Route(SequenceUpdate update, RequestTimer::Time now);
+  bool Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
   bool End(RequestId id, FinishReason reason, const std::string& error = {});
@@ -51,8 +55,12 @@ class OutputRouter {
     std::optional<TextStream> text;  // absent: no text was asked for or can be made
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
+    std::vector<PositionLogprobs> prompt_logprobs = {};  // not sent yet
+    int32_t num_prompt_logprobs = 0;                     // positions that are known, sent or not
+    RequestDelta unsent = {};                            // what output_kind final_only keeps for the last delta
   };
-  RequestDelta MakeDelta(const Live& live) const;
+  RequestDelta MakeDelta(Live& live) const;
+  void Send(Live& live, RequestDelta delta);
 
   std::shared_ptr<const TokenTable> tokens_;
   std::unordered_map<RequestId, Live> live_;

@@ -16,7 +16,7 @@
 
 namespace fastllm {
 
-inline constexpr std::string_view kRecordingMagic = "FLLMREC\x01";
+inline constexpr std::string_view kRecordingMagic = "FLLMREC\x02";
 inline constexpr size_t kFrameHeaderBytes = 5;
 
 enum class FrameKind : uint8_t {
@@ -56,8 +56,8 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, dry_breakers, arrival, priority, timeout, max_queue] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, salt, dry_breakers, arrival, priority, timeout, max_queue);
 }
 
 }  // namespace fastllm

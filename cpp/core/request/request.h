@@ -19,6 +19,7 @@ struct Request {
   int32_t max_tokens = 0;              // resolved: > 0, prompt + max_tokens <= max_model_len
   std::vector<TokenId> eos_token_ids;  // the model's; [0] is the primary one
   std::string cache_salt;
+  std::vector<TokenId> dry_breakers;  // tokens of sampling.dry_sequence_breakers, ascending; for DRY only
   int64_t arrival_ns = 0;    // when the host submitted it, on the steady clock; 0: unknown
   int32_t priority = 0;      // lower comes first; for scheduling_policy "priority" only
   int64_t timeout_ms = 0;    // since the arrival, for the whole request; 0: SchedConfig's

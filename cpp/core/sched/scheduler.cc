@@ -209,7 +209,9 @@ void Scheduler::UpdateInto(const StepPlan& plan, const StepResult& result, std::
     const SequenceRecord& record = impl_->table[slots[i]];
     // Ended meanwhile; slot and id may even be in use again.
     if (record.id != row.id || record.first_step_id == 0 || record.first_step_id > plan.step_id) continue;
-    impl_->ApplySampled(slots[i], sampled.tokens, &(*updates)[num_updates++]);
+    SequenceUpdate& update = (*updates)[num_updates++];
+    update.result_row = static_cast<int32_t>(next - 1);
+    impl_->ApplySampled(slots[i], sampled.tokens, &update);
   }
   FASTLLM_CHECK(next == result.rows.size(), "the result has more rows than the plan samples");
   updates->resize(num_updates);

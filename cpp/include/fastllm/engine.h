@@ -40,6 +40,7 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // the null block included
   int32_t block_size = 0;
   std::vector<int32_t> eos_token_ids;
+  int32_t max_logprobs = 0;  // alternatives that a request may ask for; -1: no limit
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };

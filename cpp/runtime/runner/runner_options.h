@@ -8,6 +8,7 @@
 
 #include "core/config/resolved.h"
 #include "runtime/models/model_config.h"
+#include "runtime/sample/logprobs_mode.h"
 
 namespace fastllm::runtime {
 
@@ -16,6 +17,7 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
