@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "api/device_facts.h"
+#include "api/json_check.h"
 #include "api/phase_timer.h"
 #include "core/config/field_access.h"
 #include "core/config/resolve.h"
@@ -23,6 +24,7 @@
 #include "core/request/dry_breakers.h"
 #include "core/request/request.h"
 #include "core/request/validate.h"
+#include "core/request/validate_options.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/gguf_tokens.h"
@@ -60,6 +62,8 @@ class EngineImpl final : public Engine {
   Result<uint64_t> Submit(GenerationRequest r) override {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
     TruncatePrompt(r.sampling, limits_.max_model_len, &r.prompt_token_ids);
+    FASTLLM_RETURN_IF_ERROR(ValidateOptions(r, limits_));
+    FASTLLM_RETURN_IF_ERROR(api::CheckJsonObject("extra_args", r.sampling.extra_args));
     FASTLLM_ASSIGN_OR_RETURN(const int32_t max_tokens, ValidateRequest(r.prompt_token_ids, r.sampling, limits_));
     auto request = std::make_shared<Request>();
     request->id = next_id_.fetch_add(1, std::memory_order_relaxed);
@@ -68,14 +72,29 @@ class EngineImpl final : public Engine {
     if (r.sampling.dry_multiplier != 0.0f) {
       FASTLLM_ASSIGN_OR_RETURN(request->dry_breakers, dry_breakers_.Find(r.sampling.dry_sequence_breakers));
     }
+    // Prompt logprobs need the logits of every prompt token.
+    request->read_prefix_cache =
+        !r.sampling.skip_reading_prefix_cache.value_or(false) && !r.sampling.prompt_logprobs.has_value();
     request->sampling = std::move(r.sampling);
     request->max_tokens = max_tokens;
     request->eos_token_ids = info_.eos_token_ids;
-    request->cache_salt = std::move(r.cache_salt);
+    request->extra_keys = std::move(r.extra_keys);
+    request->priority = r.priority;
+    request->timeout_ms = r.timeout_ms;
+    request->max_queue_ms = r.max_queue_time_ms;
     request->arrival_ns = SteadyNanos();
     const uint64_t id = request->id;
     FASTLLM_RETURN_IF_ERROR(core_->Add(std::move(request)));
     return id;
+  }
+
+  Status Validate(const GenerationRequest& r) const override {
+    FASTLLM_RETURN_IF_ERROR(ValidateOptions(r, limits_));
+    FASTLLM_RETURN_IF_ERROR(api::CheckJsonObject("extra_args", r.sampling.extra_args));
+    if (!r.sampling.truncate_prompt_tokens) return ValidateRequest(r.prompt_token_ids, r.sampling, limits_).status();
+    std::vector<TokenId> prompt = r.prompt_token_ids;
+    TruncatePrompt(r.sampling, limits_.max_model_len, &prompt);
+    return ValidateRequest(prompt, r.sampling, limits_).status();
   }
 
   void Abort(uint64_t request_id) override {
@@ -220,6 +239,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
       std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
   limits.has_tokens = table != nullptr;
   limits.max_logprobs = info.max_logprobs;
+  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed,

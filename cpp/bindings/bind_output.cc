@@ -74,6 +74,11 @@ void BindOutput(py::module_& m) {
           "prompt_logprobs", [](const RequestDelta& d) { return LogprobsToPython(d.prompt_logprobs); },
           "The same for each prompt token, in the first delta; the first token's is empty.")
       .def_readonly("error", &RequestDelta::error)
+      .def_property_readonly(
+          "error_code", [](const RequestDelta& d) { return StatusCodeName(d.error_code); },
+          "Of which kind the error is: 'deadline_exceeded', 'resource_exhausted' (its queue-time limit), "
+          "'unavailable', "
+          "'internal'; 'ok' without one.")
       .def_readonly("num_prompt_tokens", &RequestDelta::num_prompt_tokens)
       .def_readonly("num_cached_tokens", &RequestDelta::num_cached_tokens)
       .def_readonly("metrics", &RequestDelta::metrics, "RequestMetrics of the last delta; None before.");

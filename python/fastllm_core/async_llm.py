@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.errors import InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, make_prompt
+from fastllm_core.errors import InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, Scheduling, make_prompt
 from fastllm_core.loading import load
 from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
@@ -122,18 +122,24 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         output_kind: RequestOutputKind | None = None,
+        priority: int = 0,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
         output_kind: in place of the parameters'; CUMULATIVE (vLLM's default) holds everything so far, DELTA only what
-        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
+        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the
+        generator ends the request.
+        priority, timeout_ms, max_queue_time_ms: as in LLM.generate(). QueueFullError when too many requests wait.
         """
         params = SamplingParams() if sampling_params is None else sampling_params
         if request_id is None:
             request_id = f"auto-{next(self._counter)}"
         if request_id in self._handles:
             raise InvalidArgumentError(f"request_id {request_id!r} is in use by a request that runs")
-        made = make_prompt(prompt, params, self._tokenizer)
+        asked = Scheduling(priority, timeout_ms, max_queue_time_ms)
+        made = make_prompt(prompt, params, self._tokenizer, asked)
         handle, stream = self._dispatcher.submit(made.request)
         self._handles[request_id] = handle
         finished = False
@@ -144,7 +150,7 @@ class AsyncLLM:
                 finished = piece.finish_reason is not None
                 if piece.finish_reason == "error":
                     self._engine.check_health()  # says why when the whole engine is dead
-                    raise InternalError(f"request {request_id}: {piece.error}")
+                    raise of_request(request_id, piece)
                 output = state.take(piece)
                 if output is not None:
                     yield output

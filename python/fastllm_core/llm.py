@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.errors import FastLLMError, InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, at_index, is_single, make_prompts
+from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, at_index, is_single, make_prompts, schedulings
 from fastllm_core.loading import load
 from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, RequestOutput
@@ -36,17 +36,24 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        priority: int | Sequence[int] | None = None,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> list[RequestOutput]:
         """Continues each prompt; results are in the order of the prompts.
 
         prompts: a str, a list of token ids, {"prompt": str}, {"prompt_token_ids": ids}, or a list of these. A dict may
         also hold cache_salt. Special tokens written out in a text prompt are special tokens, as in vLLM.
         sampling_params: one for all, or one per prompt.
+        priority: lower comes first; one for all, or one per prompt. Needs scheduling_policy="priority".
+        timeout_ms, max_queue_time_ms: limits of each request, as the engine's options of like names; a request beyond
+        one raises RequestTimeoutError or QueueTimeoutError.
         Every prompt is checked before any runs; an error names the prompt's index. Ctrl-C ends all of them.
         """
         batch = [prompts] if is_single(prompts) else prompts
         params = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        return self._run(make_prompts(batch, params, self._tokenizer, self._engine.validate), use_tqdm)
+        asked = schedulings(len(batch), priority, timeout_ms, max_queue_time_ms)
+        return self._run(make_prompts(batch, params, self._tokenizer, self._engine.validate, asked), use_tqdm)
 
     def chat(
         self,
@@ -185,7 +192,7 @@ class LLM:
                     texts[delta.request_id].append(delta.text)
                     if delta.finish_reason == "error":
                         self._engine.check_health()  # says why when the whole engine is dead
-                        raise InternalError(f"request {out.request_id}: {delta.error}")
+                        raise of_request(out.request_id, delta)
                     logprobs[delta.request_id].take(delta)
                     if _take(out, delta):
                         _set_logprobs(out, logprobs.pop(delta.request_id))

@@ -61,6 +61,7 @@ def join_deltas(first, second):
         second.error,
         second.num_cached_tokens,
         second.metrics,
+        second.error_code,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
     )
@@ -77,6 +78,7 @@ class Piece:
     error: str
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
+    error_code: str = "ok"
     logprobs: list[list[Entry]] = field(default_factory=list)
     prompt_logprobs: list[list[Entry]] = field(default_factory=list)
 
@@ -90,6 +92,7 @@ class Piece:
             delta.error,
             delta.num_cached_tokens,
             delta.metrics,
+            delta.error_code,
             logprobs=delta.logprobs,
             prompt_logprobs=delta.prompt_logprobs,
         )

@@ -54,7 +54,7 @@ void EngineLoop::Loop() {
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
   while (!in_flight_.empty()) CompleteStep();
   for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
-  held_.clear();
+  held_ = {};
   Publish();
   AnswerAll(channels_->inbox.status());
 }
@@ -76,7 +76,8 @@ bool EngineLoop::DrainInbox() {
     if (admission_ == Admission::kOpen) {
       Schedule(request);
     } else {
-      held_.push_back(std::move(request));
+      held_.num_tokens += static_cast<int64_t>(request->prompt.size());
+      held_.requests.push_back(std::move(request));
     }
   }
   for (const RequestId id : batch.aborts) {
@@ -90,21 +91,25 @@ bool EngineLoop::DrainInbox() {
 void EngineLoop::Schedule(const std::shared_ptr<const Request>& request) {
   if (recorder_ != nullptr) recorder_->OnAdd(*request);
   if (const Status status = scheduler_.Add(request); !status.ok()) {
-    router_.End(request->id, FinishReason::kError, status.message());
+    router_.End(request->id, FinishReason::kError, status);
   }
 }
 
 // The request is not live any more.
 void EngineLoop::Forget(RequestId id) {
   if (recorder_ != nullptr) recorder_->OnFinish(id);
-  if (scheduler_.Finish(id) || held_.empty()) return;
-  std::erase_if(held_, [id](const auto& request) { return request->id == id; });
+  if (scheduler_.Finish(id)) return;
+  std::erase_if(held_.requests, [this, id](const auto& request) {
+    if (request->id != id) return false;
+    held_.num_tokens -= static_cast<int64_t>(request->prompt.size());
+    return true;
+  });
 }
 
 bool EngineLoop::SubmitStep() {
   for (const ExpiredRequest& expired : scheduler_.Expire()) {
     if (recorder_ != nullptr) recorder_->OnFinish(expired.id);  // a replay has another clock
-    router_.End(expired.id, FinishReason::kError, expired.reason);
+    router_.End(expired.id, FinishReason::kError, Status(expired.code, expired.reason));
   }
   if (!scheduler_.HasWork()) return false;
   const Clock::time_point start = Clock::now();
@@ -114,7 +119,10 @@ bool EngineLoop::SubmitStep() {
     FASTLLM_CHECK(!in_flight_.empty() || !scheduler_.HasWork(), "requests are left and no step can be planned");
     return false;
   }
-  for (const NewSequence& sequence : plan.added) router_.MarkScheduled(sequence.id, start);
+  for (const NewSequence& sequence : plan.added) {
+    if (const auto waited = router_.MarkScheduled(sequence.id, start)) channels_->inbox.limit()->Left(*waited, start);
+  }
+  ReportQueue();
   // Update() needs no more of the plan than this.
   InFlight& step = in_flight_.emplace_back();
   step.plan.step_id = plan.step_id;
@@ -157,7 +165,9 @@ void EngineLoop::Apply(const StepPlan& plan, StepResult result, Clock::time_poin
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, "model produced no finite logits")) Forget(row.id);
+      if (router_.End(row.id, FinishReason::kError, Status::Internal("model produced no finite logits"))) {
+        Forget(row.id);
+      }
       break;
     }
   }
@@ -170,14 +180,21 @@ void EngineLoop::Apply(const StepPlan& plan, StepResult result, Clock::time_poin
   }
 }
 
+void EngineLoop::ReportQueue() {
+  const SchedulerStats s = scheduler_.stats();
+  channels_->inbox.limit()->Report(s.waiting + static_cast<int64_t>(held_.requests.size()),
+                                   s.queued_tokens + held_.num_tokens);
+}
+
 // Statistics first: who has seen a request end also sees its blocks free.
 void EngineLoop::Publish() {
   const SchedulerStats s = scheduler_.stats();
   EngineStats out = totals_;
   out.running = s.running;
-  out.waiting_paused = static_cast<int64_t>(held_.size());
+  out.waiting_paused = static_cast<int64_t>(held_.requests.size());
+  out.waiting_preempted = s.waiting_preempted;
   out.waiting = s.waiting + out.waiting_paused;
-  out.queued_tokens = s.queued_tokens;
+  out.queued_tokens = s.queued_tokens + held_.num_tokens;
   out.used_blocks = s.used_blocks;
   out.preemptions = s.preemptions;
   out.prefix_query_tokens = s.prefix_query_tokens;
@@ -188,6 +205,7 @@ void EngineLoop::Publish() {
   out.paused = admission_ != Admission::kOpen ? 1 : 0;
   out.asleep = admission_ == Admission::kAsleep ? 1 : 0;
   channels_->stats.Store(out);
+  ReportQueue();
   channels_->outbox.Push(router_.TakeDeltas());
 }
 
@@ -196,10 +214,10 @@ void EngineLoop::Poison(const std::string& why) noexcept {
     const Status status = Status::Unavailable("engine failed: " + why);
     channels_->inbox.Close(status);
     recorder_.reset();  // what led here is on the disk before anybody is told
-    router_.EndAll(FinishReason::kError, status.message());
+    router_.EndAll(FinishReason::kError, status);
     Inbox::Batch rest = channels_->inbox.Take(/*wait=*/false);
     for (const auto& request : rest.adds) {
-      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status.message());
+      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status);
     }
     for (Control& control : rest.controls) controls_.quiet.push_back(std::move(control));
     channels_->outbox.Push(router_.TakeDeltas());

@@ -8,7 +8,10 @@ Status Inbox::Add(std::shared_ptr<const Request> request) {
   {
     std::lock_guard lock(mutex_);
     if (!why_.ok()) return why_;
+    const auto num_tokens = static_cast<int64_t>(request->prompt.size());
+    FASTLLM_RETURN_IF_ERROR(limit_.Check(num_tokens, static_cast<int64_t>(batch_.adds.size()), num_tokens_));
     batch_.adds.push_back(std::move(request));
+    num_tokens_ += num_tokens;
   }
   filled_.notify_one();
   return Status::Ok();
@@ -57,6 +60,8 @@ Inbox::Batch Inbox::Take(bool wait) {
   if (wait) filled_.wait(lock, [this] { return !batch_.empty(); });
   Batch taken;
   std::swap(taken.adds, batch_.adds);
+  limit_.Report(limit_.num_reqs() + static_cast<int64_t>(taken.adds.size()),
+                limit_.num_tokens() + std::exchange(num_tokens_, 0));
   std::swap(taken.aborts, batch_.aborts);
   std::swap(taken.controls, batch_.controls);
   taken.closed = batch_.closed;

@@ -20,8 +20,9 @@ bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTim
   return true;
 }
 
-void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
-  if (const auto it = live_.find(id); it != live_.end()) it->second.timer.Scheduled(now);
+std::optional<RequestTimer::Clock::duration> OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
+  const auto it = live_.find(id);
+  return it == live_.end() ? std::nullopt : it->second.timer.Scheduled(now);
 }
 
 RequestDelta OutputRouter::MakeDelta(Live& live) const {
@@ -106,12 +107,13 @@ bool OutputRouter::Route(SequenceUpdate update, std::vector<PositionLogprobs> lo
   return stopped_by_text;
 }
 
-bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& error) {
+bool OutputRouter::End(RequestId id, FinishReason reason, const Status& error) {
   const auto it = live_.find(id);
   if (it == live_.end()) return false;
   RequestDelta delta = MakeDelta(it->second);
   delta.finish_reason = reason;
-  delta.error = error;
+  delta.error = error.message();
+  delta.error_code = error.code();
   delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
   Send(it->second, std::move(delta));
@@ -120,7 +122,7 @@ bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& err
   return true;
 }
 
-std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::string& error) {
+std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const Status& error) {
   std::vector<RequestId> ids;
   ids.reserve(live_.size());
   for (const auto& [id, live] : live_) ids.push_back(id);

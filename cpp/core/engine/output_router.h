@@ -13,6 +13,7 @@
 #include "core/sched/scheduler.h"
 #include "core/text/text_stream.h"
 #include "fastllm/output.h"
+#include "fastllm/status.h"
 #include "fastllm/token_table.h"
 
 namespace fastllm {
@@ -26,8 +27,8 @@ class OutputRouter {
 
   // False, and nothing is changed, when the id is live already. `now` here and below: for RequestMetrics.
   bool Add(const std::shared_ptr<const Request>& request, RequestTimer::Time now);
-  // The request is in a step as a new sequence.
-  void MarkScheduled(RequestId id, RequestTimer::Time now);
+  // The request is in a step as a new sequence. How long it was queued, the first time.
+  std::optional<RequestTimer::Clock::duration> MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
 
   // Keeps logprobs of the request's prompt for its next delta. Positions that it has already, which a preempted
@@ -39,9 +40,9 @@ class OutputRouter {
   bool Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
-  bool End(RequestId id, FinishReason reason, const std::string& error = {});
+  bool End(RequestId id, FinishReason reason, const Status& error = {});
   // Ends all live requests, oldest id first; returns their ids.
-  std::vector<RequestId> EndAll(FinishReason reason, const std::string& error = {});
+  std::vector<RequestId> EndAll(FinishReason reason, const Status& error = {});
 
   // The deltas since the last call, in the order in which they arose.
   std::vector<RequestDelta> TakeDeltas();

@@ -54,10 +54,21 @@ template <RecordedAs<SamplingParams> S>
 void VisitMembers(S& s, auto&& v) {
   VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
 }
+template <RecordedAs<MediaSpan> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [hash, offset, length] = s;
+  v(hash, offset, length);
+}
+template <RecordedAs<ExtraKeys> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [salt, lora_name, lora_path, media, embeddings] = s;
+  v(salt, lora_name, lora_path, media, embeddings);
+}
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, dry_breakers, arrival, priority, timeout, max_queue] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, dry_breakers, arrival, priority, timeout, max_queue);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, keys, breakers, arrival, priority, timeout, max_queue,
+         read_cache] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, keys, breakers, arrival, priority, timeout, max_queue, read_cache);
 }
 
 }  // namespace fastllm

@@ -16,6 +16,7 @@ struct RequestLimits {
   int32_t kv_capacity_tokens = 0;  // (num_blocks - 1) * block_size
   bool has_tokens = false;         // a TokenTable is there, so text and stop strings are
   int32_t max_logprobs = 20;       // alternatives per position; -1: no limit
+  bool by_priority = false;        // the scheduling policy looks at priorities
 };
 
 inline constexpr int32_t kMaxLogprobTokenIds = 128;

@@ -32,6 +32,7 @@ void Scheduler::Impl::Remove(SeqSlot slot) {
     running.Remove(slot);
   } else {
     waiting.Remove(slot);
+    if (record.seq.state == SequenceState::kPreempted) --num_preempted_waiting;
   }
   if (blocked.slot == slot) blocked = {};
   kv.Close(slot);
@@ -91,24 +92,6 @@ Status Scheduler::Impl::CheckRoom(const Request& request) const {
   return Status::Ok();
 }
 
-Status Scheduler::Impl::CheckQueue(const Request& request) const {
-  const auto full = [&request](const std::string& why) {
-    return Status::ResourceExhausted(RequestName(request) + ": the queue is full, try again later: " + why);
-  };
-  if (config.max_num_queued_reqs > 0 && waiting.size() >= config.max_num_queued_reqs) {
-    return full(std::to_string(waiting.size()) + " requests wait, max_num_queued_reqs is " +
-                std::to_string(config.max_num_queued_reqs));
-  }
-  const auto num_tokens = static_cast<int64_t>(request.prompt.size());
-  // Alone in the queue any request may wait: to try again would not help it.
-  if (config.max_num_queued_tokens > 0 && !waiting.empty() &&
-      waiting.num_tokens() + num_tokens > config.max_num_queued_tokens) {
-    return full(std::to_string(waiting.num_tokens()) + " tokens wait and it has " + std::to_string(num_tokens) +
-                ", max_num_queued_tokens is " + std::to_string(config.max_num_queued_tokens));
-  }
-  return Status::Ok();
-}
-
 void Scheduler::Impl::AddDeadlines(const SequenceRecord& record) {
   const Request& request = *record.seq.request;
   const int64_t timeout = request.timeout_ms > 0 ? request.timeout_ms : config.request_timeout_ms;
@@ -129,7 +112,6 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   }
   if (impl_->table.Find(request->id) != kNoSlot) return Status::InvalidArgument(name + " is queued already");
   FASTLLM_RETURN_IF_ERROR(impl_->CheckRoom(*request));
-  FASTLLM_RETURN_IF_ERROR(impl_->CheckQueue(*request));
   Sequence sequence;
   sequence.tokens = request->prompt;
   sequence.request = std::move(request);
@@ -139,7 +121,7 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   record.arrival_ns = arrival_ns != 0 ? arrival_ns : impl_->clock() * kNanosPerMilli;
   record.serial = ++impl_->last_serial;
   impl_->AddDeadlines(record);
-  impl_->kv.Open(slot, record.seq.request->cache_salt);
+  impl_->kv.Open(slot, record.seq.request->extra_keys, record.seq.request->read_prefix_cache);
   impl_->kv.Reserve(slot, record.num_prompt_tokens + record.max_tokens - 1);
   impl_->waiting.Push(slot);
   return Status::Ok();
@@ -160,7 +142,8 @@ std::vector<ExpiredRequest> Scheduler::Expire() {
     reason += " ms (limit ";
     reason += std::to_string(due.at_ms - arrival_ms);
     reason += " ms)";
-    expired.push_back({due.id, std::move(reason)});
+    expired.push_back(
+        {due.id, due.queue_only ? StatusCode::kResourceExhausted : StatusCode::kDeadlineExceeded, std::move(reason)});
     impl_->Remove(slot);
   }
   return expired;
@@ -226,6 +209,7 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->counters;
   stats.running = impl_->running.size();
   stats.waiting = impl_->waiting.size();
+  stats.waiting_preempted = impl_->num_preempted_waiting;
   stats.queued_tokens = impl_->waiting.num_tokens();
   stats.used_blocks = impl_->kv.pool().num_used_blocks();
   stats.free_blocks = impl_->kv.pool().num_free_blocks();

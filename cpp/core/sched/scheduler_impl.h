@@ -74,7 +74,6 @@ struct Scheduler::Impl {
 
   // scheduler.cc
   Status CheckRoom(const Request& request) const;
-  Status CheckQueue(const Request& request) const;
   void AddDeadlines(const SequenceRecord& record);
   void Remove(SeqSlot slot);
   void ApplySampled(SeqSlot slot, const std::vector<TokenId>& tokens, SequenceUpdate* update);
@@ -89,6 +88,7 @@ struct Scheduler::Impl {
   Deadlines deadlines;
   Step step;
   Blocked blocked;
+  int32_t num_preempted_waiting = 0;
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
   std::vector<std::vector<BlockId>> grown;
   std::vector<std::vector<std::vector<BlockId>>> spare_lists;

@@ -147,9 +147,10 @@ Result<StepResult> DecodeStepResult(std::string_view bytes) {
   reader.Field(result.rows);
   reader.Field(result.prompt_logprobs);
   FASTLLM_RETURN_IF_ERROR(CloseMessage(reader));
-  if (code > static_cast<uint32_t>(StatusCode::kInternal)) {
+  if (code > static_cast<uint32_t>(StatusCode::kDeadlineExceeded)) {
     return Status::DataLoss("step message: status code must be at most " +
-                            std::to_string(static_cast<int>(StatusCode::kInternal)) + ", got " + std::to_string(code));
+                            std::to_string(static_cast<int>(StatusCode::kDeadlineExceeded)) + ", got " +
+                            std::to_string(code));
   }
   result.status = Status(static_cast<StatusCode>(code), std::move(message));
   return result;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fastllm/export.h"
+#include "fastllm/status.h"
 
 namespace fastllm {
 
@@ -64,7 +65,9 @@ struct RequestDelta {
                                                   // first of them empty
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;
-  std::string error;  // why, when finish_reason is kError
+  std::string error;  // why, when finish_reason is kError, and of which kind: kDeadlineExceeded (its time limit),
+                      // kResourceExhausted (its queue-time limit), kUnavailable (the engine failed), kInternal
+  StatusCode error_code = StatusCode::kOk;
   int32_t num_prompt_tokens = 0;
   int32_t num_cached_tokens = 0;          // prompt tokens whose KV came from the prefix cache
   std::optional<RequestMetrics> metrics;  // in the last delta
