@@ -13,7 +13,9 @@ Result<std::vector<std::string>> KeysOf(const JsonText& object) {
   std::vector<std::string> keys;
   if (object.text.empty()) return keys;
   const nlohmann::json json = nlohmann::json::parse(object.text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return Status::InvalidArgument("extra_args must be a JSON object");
+  if (!json.is_object()) {
+    return Status::InvalidArgument("extra_args must be a JSON object, got " + FormatFieldValue(object));
+  }
   keys.reserve(json.size());
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   return keys;

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
         InvalidStateError,
         ModelLoadError,
         ModelNotFoundError,
+        QueueFullError,
+        QueueTimeoutError,
+        RequestTimeoutError,
         ResourceExhaustedError,
         UnknownOptionError,
         UnsupportedError,
     )
     from fastllm_core.llm import LLM
     from fastllm_core.logits_processor import AdapterLogitsProcessor, BatchUpdate, LogitsProcessor
+    from fastllm_core.logprobs import Logprob
     from fastllm_core.outputs import CompletionOutput, RequestOutput, RequestOutputKind
 
 _HOMES = {
@@ -40,6 +44,7 @@ _HOMES = {
     "AdapterLogitsProcessor": "fastllm_core.logits_processor",
     "BatchUpdate": "fastllm_core.logits_processor",
     "LogitsProcessor": "fastllm_core.logits_processor",
+    "Logprob": "fastllm_core.logprobs",
     "RequestOutput": "fastllm_core.outputs",
     "CompletionOutput": "fastllm_core.outputs",
     "RequestOutputKind": "fastllm_core.outputs",
@@ -52,6 +57,9 @@ _HOMES = {
     "UnsupportedError": "fastllm_core.errors",
     "ChatTemplateError": "fastllm_core.errors",
     "ResourceExhaustedError": "fastllm_core.errors",
+    "QueueFullError": "fastllm_core.errors",
+    "QueueTimeoutError": "fastllm_core.errors",
+    "RequestTimeoutError": "fastllm_core.errors",
     "InvalidStateError": "fastllm_core.errors",
     "EngineDeadError": "fastllm_core.errors",
     "InternalError": "fastllm_core.errors",
@@ -75,10 +83,14 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidStateError",
     "LogitsProcessor",
+    "Logprob",
     "ModelLoadError",
     "ModelNotFoundError",
+    "QueueFullError",
+    "QueueTimeoutError",
     "RequestOutput",
     "RequestOutputKind",
+    "RequestTimeoutError",
     "ResourceExhaustedError",
     "SamplingParams",
     "UnknownOptionError",

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.errors import InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, make_prompt
+from fastllm_core.errors import InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, Scheduling, make_prompt
 from fastllm_core.loading import load
+from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
 
 
@@ -120,30 +121,36 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | None = None,
+        priority: int = 0,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
-        output_kind: CUMULATIVE (vLLM's default) holds everything so far, DELTA only what is new, FINAL_ONLY comes
-        once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
+        output_kind: in place of the parameters'; CUMULATIVE (vLLM's default) holds everything so far, DELTA only what
+        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the
+        generator ends the request.
+        priority, timeout_ms, max_queue_time_ms: as in LLM.generate(). QueueFullError when too many requests wait.
         """
         params = SamplingParams() if sampling_params is None else sampling_params
         if request_id is None:
             request_id = f"auto-{next(self._counter)}"
         if request_id in self._handles:
             raise InvalidArgumentError(f"request_id {request_id!r} is in use by a request that runs")
-        made = make_prompt(prompt, params, self._tokenizer)
+        asked = Scheduling(priority, timeout_ms, max_queue_time_ms)
+        made = make_prompt(prompt, params, self._tokenizer, asked)
         handle, stream = self._dispatcher.submit(made.request)
         self._handles[request_id] = handle
         finished = False
         try:
-            state = _OutputState(request_id, made, output_kind)
+            state = _OutputState(request_id, made, output_kind or params.output_kind, self._tokenizer)
             while not finished:
                 piece = await stream.get()
                 finished = piece.finish_reason is not None
                 if piece.finish_reason == "error":
                     self._engine.check_health()  # says why when the whole engine is dead
-                    raise InternalError(f"request {request_id}: {piece.error}")
+                    raise of_request(request_id, piece)
                 output = state.take(piece)
                 if output is not None:
                     yield output
@@ -213,8 +220,9 @@ class AsyncLLM:
 class _OutputState:
     """Makes the outputs of one request from its news."""
 
-    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind):
+    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind, tokenizer):
         self._request_id = request_id
+        self._logprobs = RequestLogprobs(prompt.request.sampling_params, tokenizer)
         self._prompt = prompt
         self._ids = prompt.request.prompt_token_ids
         self._kind = kind
@@ -222,11 +230,25 @@ class _OutputState:
 
     def take(self, piece: Piece) -> RequestOutput | None:
         finished = piece.finish_reason is not None
-        if self._kind is not RequestOutputKind.DELTA:
+        had_prompt = self._logprobs.prompt is not None
+        logprobs = self._logprobs.take(piece)
+        prompt_logprobs = self._logprobs.prompt
+        if self._kind is RequestOutputKind.DELTA:
+            prompt_logprobs = None if had_prompt else prompt_logprobs
+        else:
             self._all = piece = join_deltas(self._all, piece)
             if self._kind is RequestOutputKind.FINAL_ONLY and not finished:
                 return None
-        completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
+            logprobs = None if logprobs is None else list(self._logprobs.tokens)
+        completion = CompletionOutput(
+            0,
+            piece.text,
+            piece.token_ids,
+            self._logprobs.cumulative,
+            logprobs,
+            piece.finish_reason,
+            piece.stop_reason,
+        )
         return RequestOutput(
             self._request_id,
             self._prompt.text,
@@ -235,4 +257,5 @@ class _OutputState:
             finished,
             piece.num_cached_tokens,
             piece.metrics,
+            prompt_logprobs,
         )

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
 from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, Beams, carry_on, step_params
-from fastllm_core.errors import FastLLMError, InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, at_index, is_single, make_prompt, make_prompts
+from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, at_index, is_single, make_prompt, make_prompts, schedulings
 from fastllm_core.loading import load, sampling_defaults
+from fastllm_core.logprobs import RequestLogprobs
 from fastllm_core.outputs import CompletionOutput, RequestOutput
 
 
@@ -37,17 +38,24 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        priority: int | Sequence[int] | None = None,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> list[RequestOutput]:
         """Continues each prompt; results are in the order of the prompts.
 
         prompts: a str, a list of token ids, {"prompt": str}, {"prompt_token_ids": ids}, or a list of these. A dict may
         also hold cache_salt. Special tokens written out in a text prompt are special tokens, as in vLLM.
         sampling_params: one for all, or one per prompt.
+        priority: lower comes first; one for all, or one per prompt. Needs scheduling_policy="priority".
+        timeout_ms, max_queue_time_ms: limits of each request, as the engine's options of like names; a request beyond
+        one raises RequestTimeoutError or QueueTimeoutError.
         Every prompt is checked before any runs; an error names the prompt's index. Ctrl-C ends all of them.
         """
         batch = [prompts] if is_single(prompts) else prompts
         params = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        return self._run(make_prompts(batch, params, self._tokenizer, self._engine.validate), use_tqdm)
+        asked = schedulings(len(batch), priority, timeout_ms, max_queue_time_ms)
+        return self._run(make_prompts(batch, params, self._tokenizer, self._engine.validate, asked), use_tqdm)
 
     def chat(
         self,
@@ -202,7 +210,9 @@ class LLM:
             handles: list[int] = []
             try:
                 self._engine.submit_all([p.request for p in prompts], handles)
-                self._collect(dict(zip(handles, outputs)), _progress(len(prompts), use_tqdm))
+                logprobs = [self._new_logprobs(p.request.sampling_params) for p in prompts]
+                running = dict(zip(handles, outputs))
+                self._collect(running, dict(zip(handles, logprobs)), _progress(len(prompts), use_tqdm))
             except BaseException:
                 self._abandon({h: len(out.outputs) for h, out in zip(handles, outputs) if not out.finished})
                 raise
@@ -214,7 +224,10 @@ class LLM:
         completions = [CompletionOutput(index) for index in range(prompt.request.sampling_params.n)]
         return RequestOutput(str(self._next_id - 1), prompt.text, ids, completions, False)
 
-    def _collect(self, running: dict[int, RequestOutput], progress) -> None:
+    def _new_logprobs(self, params: SamplingParams) -> list[RequestLogprobs]:
+        return [RequestLogprobs(params, self._tokenizer) for _ in range(params.n)]
+
+    def _collect(self, running: dict[int, RequestOutput], logprobs: dict[int, list[RequestLogprobs]], progress) -> None:
         """Takes deltas until nothing runs. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
         waiter = select.poll()
         waiter.register(self._engine.event_fd, select.POLLIN)
@@ -233,13 +246,15 @@ class LLM:
                     texts[delta.request_id][delta.index].append(delta.text)
                     if delta.finish_reason == "error":
                         self._engine.check_health()  # says why when the whole engine is dead
-                        raise InternalError(f"request {out.request_id}: {delta.error}")
+                        raise of_request(out.request_id, delta)
+                    logprobs[delta.request_id][delta.index].take(delta)
                     if _take(out, delta):
+                        _set_logprobs(out, delta.index, logprobs[delta.request_id][delta.index])
                         out.outputs[delta.index].text = "".join(texts[delta.request_id][delta.index])
                         left[delta.request_id] -= 1
                         if left[delta.request_id] == 0:
                             out.finished = True
-                            del running[delta.request_id], texts[delta.request_id]
+                            del running[delta.request_id], texts[delta.request_id], logprobs[delta.request_id]
                             progress.update(1)
 
     def _abandon(self, running: dict[int, int]) -> None:
@@ -276,6 +291,13 @@ def _take(out: RequestOutput, delta) -> bool:
     completion.finish_reason, completion.stop_reason = delta.finish_reason, delta.stop_reason
     out.metrics = delta.metrics  # of the output that ends last
     return True
+
+
+def _set_logprobs(out: RequestOutput, index: int, logprobs: RequestLogprobs) -> None:
+    completion = out.outputs[index]
+    completion.logprobs, completion.cumulative_logprob = logprobs.tokens, logprobs.cumulative
+    if index == 0:  # the only one that has the prompt's
+        out.prompt_logprobs = logprobs.prompt
 
 
 class _NoProgress:

@@ -57,7 +57,7 @@ EngineStats RecordLoad(const std::string& path, bool async, int64_t max_bytes = 
     request->sampling.temperature = 0.5f;
     request->sampling.seed = 42;
     if (rng() % 3 == 0) request->sampling.stop = {"def"};
-    if (rng() % 4 == 0) request->cache_salt = "salt";
+    if (rng() % 4 == 0) request->extra_keys.cache_salt = "salt";
     EXPECT_TRUE(engine.Add(request).ok());
     if (rng() % 5 == 0) engine.Abort(id - rng() % 3);
   }

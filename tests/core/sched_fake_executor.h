@@ -148,7 +148,7 @@ class KvCheckingExecutor {
 
 // What the fake model generates for a request that nobody stops: `count` tokens.
 inline std::vector<TokenId> FakeOutput(const Request& request, int32_t vocab, int32_t count) {
-  uint64_t f = SaltFingerprint(request.cache_salt);
+  uint64_t f = SaltFingerprint(request.extra_keys.cache_salt);
   for (TokenId token : request.prompt) f = KvFingerprint(f, token);
   std::vector<TokenId> output;
   while (static_cast<int32_t>(output.size()) < count) {

@@ -52,8 +52,6 @@ class ModelTest : public ::testing::TestWithParam<int> {
     sched_.policy = GetParam() % 4 < 2 ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs;
     sched_.long_prefill_fair_share = Random(0, 1) == 0;
     sched_.watermark = Random(0, 2) == 0 ? 0.2f : 0.0f;
-    sched_.max_num_queued_reqs = Random(0, 2) == 0 ? 6 : 0;
-    sched_.max_num_queued_tokens = Random(0, 2) == 0 ? 90 : 0;
     scheduler_ = std::make_unique<Scheduler>(sched_, kv_, [this] { return now_ms_; });
     executor_ = std::make_unique<KvCheckingExecutor>(kv_, kVocab);
     std::cout << "seed " << GetParam() << ", " << kv_.num_blocks << " blocks of " << kv_.block_size << ", "
@@ -81,23 +79,11 @@ class ModelTest : public ::testing::TestWithParam<int> {
     request->sampling.min_tokens = Random(0, 3) == 0 ? Random(0, request->max_tokens) : 0;
     request->priority = Random(-1, 1);
     request->timeout_ms = Random(0, 15) == 0 ? Random(1, 60) : 0;
-    if (Random(0, 4) == 0) request->cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
-    const SchedulerStats before = scheduler_->stats();
+    if (Random(0, 4) == 0) request->extra_keys.cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
     const Status status = scheduler_->Add(request);
-    if (QueueIsFull(before, length)) {
-      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-      return;
-    }
     ASSERT_TRUE(status.ok()) << status.ToString();
-    salts_.emplace_back(request->id, request->cache_salt);
+    salts_.emplace_back(request->id, request->extra_keys.cache_salt);
     live_[request->id] = {request, {}, 0};
-  }
-
-  bool QueueIsFull(const SchedulerStats& stats, int32_t length) const {
-    const bool by_count = sched_.max_num_queued_reqs > 0 && stats.waiting >= sched_.max_num_queued_reqs;
-    const bool by_tokens = sched_.max_num_queued_tokens > 0 && stats.waiting > 0 &&
-                           stats.queued_tokens + length > sched_.max_num_queued_tokens;
-    return by_count || by_tokens;
   }
 
   void AbortRandom() {
@@ -133,6 +119,8 @@ class ModelTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(stats.used_blocks + stats.free_blocks, kv_.num_blocks - 1);
     EXPECT_EQ(stats.running + stats.waiting, static_cast<int32_t>(live_.size()));
     EXPECT_EQ(stats.queued_tokens == 0, stats.waiting == 0);
+    EXPECT_LE(stats.waiting_preempted, stats.waiting);
+    EXPECT_GE(stats.waiting_preempted, 0);
     EXPECT_EQ(scheduler_->HasWork(), !live_.empty());
     EXPECT_TRUE(stats.running > 0 || stats.used_blocks == 0);
   }

@@ -18,6 +18,7 @@ struct EngineCore::Impl {
       : has_tokens(tokens != nullptr),
         capacity_tokens(int64_t{kv.num_blocks - 1} * kv.block_size),
         stall_timeout(options.stall_timeout),
+        channels(sched),
         loop(sched, kv, std::move(executor), std::move(tokens), std::move(options.recorder), &channels) {}
 
   const bool has_tokens;

@@ -33,7 +33,7 @@ void EngineLoop::Pause(Control control) {
   }
   if (control.mode == PauseMode::kAbort) {
     for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
-    held_.clear();
+    held_ = {};
   }
   admission_ = control.mode == PauseMode::kKeep ? Admission::kFreeze : Admission::kHold;
   controls_.quiet.push_back(std::move(control));
@@ -42,7 +42,7 @@ void EngineLoop::Pause(Control control) {
 Status EngineLoop::Resume() {
   if (admission_ == Admission::kAsleep) return Status::FailedPrecondition("the engine is asleep: wake it first");
   admission_ = Admission::kOpen;
-  for (const auto& request : std::exchange(held_, {})) Schedule(request);
+  for (const auto& request : std::exchange(held_, {}).requests) Schedule(request);
   for (Control& control : std::exchange(controls_.quiet, {})) {
     if (control.kind == Control::Kind::kDrain) {
       controls_.quiet.push_back(std::move(control));

@@ -54,7 +54,7 @@ void EngineLoop::Loop() {
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
   while (!in_flight_.empty()) CompleteStep();
   for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
-  held_.clear();
+  held_ = {};
   Publish();
   AnswerAll(channels_->inbox.status());
 }
@@ -76,7 +76,8 @@ bool EngineLoop::DrainInbox() {
     if (admission_ == Admission::kOpen) {
       Schedule(request);
     } else {
-      held_.push_back(std::move(request));
+      held_.num_tokens += static_cast<int64_t>(request->prompt.size());
+      held_.requests.push_back(std::move(request));
     }
   }
   for (const RequestId handle : batch.aborts) {
@@ -92,21 +93,25 @@ bool EngineLoop::DrainInbox() {
 void EngineLoop::Schedule(const std::shared_ptr<const Request>& request) {
   if (recorder_ != nullptr) recorder_->OnAdd(*request);
   if (const Status status = scheduler_.Add(request); !status.ok()) {
-    router_.End(request->id, FinishReason::kError, status.message());
+    router_.End(request->id, FinishReason::kError, status);
   }
 }
 
 // The request is not live any more.
 void EngineLoop::Forget(RequestId id) {
   if (recorder_ != nullptr) recorder_->OnFinish(id);
-  if (scheduler_.Finish(id) || held_.empty()) return;
-  std::erase_if(held_, [id](const auto& request) { return request->id == id; });
+  if (scheduler_.Finish(id)) return;
+  std::erase_if(held_.requests, [this, id](const auto& request) {
+    if (request->id != id) return false;
+    held_.num_tokens -= static_cast<int64_t>(request->prompt.size());
+    return true;
+  });
 }
 
 bool EngineLoop::SubmitStep() {
   for (const ExpiredRequest& expired : scheduler_.Expire()) {
     if (recorder_ != nullptr) recorder_->OnFinish(expired.id);  // a replay has another clock
-    router_.End(expired.id, FinishReason::kError, expired.reason);
+    router_.End(expired.id, FinishReason::kError, Status(expired.code, expired.reason));
   }
   if (!scheduler_.HasWork()) return false;
   const Clock::time_point start = Clock::now();
@@ -116,7 +121,10 @@ bool EngineLoop::SubmitStep() {
     FASTLLM_CHECK(!in_flight_.empty() || !scheduler_.HasWork(), "requests are left and no step can be planned");
     return false;
   }
-  for (const NewSequence& sequence : plan.added) router_.MarkScheduled(sequence.id, start);
+  for (const NewSequence& sequence : plan.added) {
+    if (const auto waited = router_.MarkScheduled(sequence.id, start)) channels_->inbox.limit()->Left(*waited, start);
+  }
+  ReportQueue();
   // Update() needs no more of the plan than this.
   InFlight& step = in_flight_.emplace_back();
   step.plan.step_id = plan.step_id;
@@ -131,7 +139,7 @@ bool EngineLoop::SubmitStep() {
 
 void EngineLoop::CompleteStep() {
   const Clock::time_point before = Clock::now();
-  const StepResult result = executor_->Wait();
+  StepResult result = executor_->Wait();
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
   const InFlight step = std::move(in_flight_.front());
@@ -141,7 +149,7 @@ void EngineLoop::CompleteStep() {
   if (!result.status.ok()) throw InternalError(result.status.ToString());
   FASTLLM_CHECK(fits,
                 "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(step.plan.step_id));
-  Apply(step.plan, result, now);
+  Apply(step.plan, std::move(result), now);
   EngineStats& t = totals_;
   ++t.steps;
   t.wait_ns += Nanos(now - before);
@@ -154,21 +162,29 @@ void EngineLoop::CompleteStep() {
   last_completed_ = now;
 }
 
-void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now) {
+void EngineLoop::Apply(const StepPlan& plan, StepResult result, Clock::time_point now) {
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      const std::string& why = row.error.empty() ? "model produced no finite logits" : row.error;
-      if (router_.End(row.id, FinishReason::kError, why)) Forget(row.id);
+      std::string why = row.error.empty() ? "model produced no finite logits" : row.error;
+      if (router_.End(row.id, FinishReason::kError, Status::Internal(std::move(why)))) Forget(row.id);
       break;
     }
   }
   if (recorder_ != nullptr) recorder_->OnResult(result);
+  for (PromptLogprobs& logprobs : result.prompt_logprobs) router_.AddPromptLogprobs(std::move(logprobs));
   for (SequenceUpdate& update : scheduler_.Update(plan, result)) {
     const RequestId id = update.id;
-    if (router_.Route(std::move(update), now)) Forget(id);
+    std::vector<PositionLogprobs>& logprobs = result.rows[update.result_row].logprobs;
+    if (router_.Route(std::move(update), std::move(logprobs), now)) Forget(id);
   }
+}
+
+void EngineLoop::ReportQueue() {
+  const SchedulerStats s = scheduler_.stats();
+  channels_->inbox.limit()->Report(s.waiting + static_cast<int64_t>(held_.requests.size()),
+                                   s.queued_tokens + held_.num_tokens);
 }
 
 // Statistics first: who has seen a request end also sees its blocks free.
@@ -176,9 +192,10 @@ void EngineLoop::Publish() {
   const SchedulerStats s = scheduler_.stats();
   EngineStats out = totals_;
   out.running = s.running;
-  out.waiting_paused = static_cast<int64_t>(held_.size());
+  out.waiting_paused = static_cast<int64_t>(held_.requests.size());
+  out.waiting_preempted = s.waiting_preempted;
   out.waiting = s.waiting + out.waiting_paused;
-  out.queued_tokens = s.queued_tokens;
+  out.queued_tokens = s.queued_tokens + held_.num_tokens;
   out.used_blocks = s.used_blocks;
   out.preemptions = s.preemptions;
   out.prefix_query_tokens = s.prefix_query_tokens;
@@ -189,6 +206,7 @@ void EngineLoop::Publish() {
   out.paused = admission_ != Admission::kOpen ? 1 : 0;
   out.asleep = admission_ == Admission::kAsleep ? 1 : 0;
   channels_->stats.Store(out);
+  ReportQueue();
   channels_->outbox.Push(router_.TakeDeltas());
 }
 
@@ -197,10 +215,10 @@ void EngineLoop::Poison(const std::string& why) noexcept {
     const Status status = Status::Unavailable("engine failed: " + why);
     channels_->inbox.Close(status);
     recorder_.reset();  // what led here is on the disk before anybody is told
-    router_.EndAll(FinishReason::kError, status.message());
+    router_.EndAll(FinishReason::kError, status);
     Inbox::Batch rest = channels_->inbox.Take(/*wait=*/false);
     for (const auto& request : rest.adds) {
-      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status.message());
+      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status);
     }
     for (Control& control : rest.controls) controls_.quiet.push_back(std::move(control));
     channels_->outbox.Push(router_.TakeDeltas());

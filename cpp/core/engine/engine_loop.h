@@ -41,6 +41,11 @@ class EngineLoop {
     StepPlan plan;
     Clock::time_point submitted;
   };
+  // Came while the engine was paused.
+  struct Held {
+    std::vector<std::shared_ptr<const Request>> requests;  // in order
+    int64_t num_tokens = 0;
+  };
   // Controls on their way to an answer.
   struct Controls {
     std::vector<Control> quiet;                        // kPause and kDrain that wait for the engine to be quiet
@@ -53,9 +58,10 @@ class EngineLoop {
   void Schedule(const std::shared_ptr<const Request>& request);
   bool SubmitStep();    // false: there is nothing to run
   void CompleteStep();  // waits for the oldest step in flight
-  void Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now);
+  void Apply(const StepPlan& plan, StepResult result, Clock::time_point now);
   void Forget(RequestId id);
   void Publish();
+  void ReportQueue();
   void Poison(const std::string& why) noexcept;
 
   // engine_lifecycle.cc
@@ -76,7 +82,7 @@ class EngineLoop {
   std::unique_ptr<Recorder> recorder_;
   std::deque<InFlight> in_flight_;
   Admission admission_ = Admission::kOpen;
-  std::vector<std::shared_ptr<const Request>> held_;  // came while the engine was paused, in order
+  Held held_;
   Controls controls_;
   EngineStats totals_;  // what the scheduler does not count
   Clock::time_point last_completed_;

@@ -1,7 +1,11 @@
 #include "core/engine/output_router.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
+
+#include "core/base/check.h"
 
 namespace fastllm {
 
@@ -41,20 +45,62 @@ void OutputRouter::Erase(std::unordered_map<RequestId, Live>::iterator it) {
   ++num_finished_;
 }
 
-void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
-  if (const auto it = live_.find(id); it != live_.end()) it->second.timer.Scheduled(now);
+std::optional<RequestTimer::Clock::duration> OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
+  const auto it = live_.find(id);
+  return it == live_.end() ? std::nullopt : it->second.timer.Scheduled(now);
 }
 
-RequestDelta OutputRouter::MakeDelta(const Live& live) const {
+RequestDelta OutputRouter::MakeDelta(Live& live) const {
   RequestDelta delta;
   delta.request_id = live.request->id - live.request->index;
   delta.index = live.request->index;
   delta.num_prompt_tokens = static_cast<int32_t>(live.request->prompt.size());
   delta.num_cached_tokens = live.num_cached_tokens;
+  delta.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
   return delta;
 }
 
-bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
+void OutputRouter::AddPromptLogprobs(PromptLogprobs logprobs) {
+  const auto it = live_.find(logprobs.id);
+  if (it == live_.end()) return;
+  Live& live = it->second;
+  if (live.num_prompt_logprobs == 0) {
+    live.prompt_logprobs.reserve(live.request->prompt.size());
+    live.prompt_logprobs.emplace_back();  // nothing comes before the first token
+    live.num_prompt_logprobs = 1;
+  }
+  const int32_t known = live.num_prompt_logprobs - logprobs.first_position;
+  FASTLLM_CHECK(known >= 0, "prompt logprobs of request " + std::to_string(logprobs.id) + " begin at " +
+                                std::to_string(logprobs.first_position) + ", after a gap");
+  for (size_t i = static_cast<size_t>(known); i < logprobs.positions.size(); ++i) {
+    live.prompt_logprobs.push_back(std::move(logprobs.positions[i]));
+    ++live.num_prompt_logprobs;
+  }
+}
+
+// `final_only` requests get one delta, which is their last: everything before it is kept.
+void OutputRouter::Send(Live& live, RequestDelta delta) {
+  if (live.request->sampling.output_kind != "final_only") {
+    deltas_.push_back(std::move(delta));
+    return;
+  }
+  RequestDelta& all = live.unsent;
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
+  };
+  append(all.token_ids, delta.token_ids);
+  append(all.logprobs, delta.logprobs);
+  append(all.prompt_logprobs, delta.prompt_logprobs);
+  all.text += delta.text;
+  if (delta.finish_reason == FinishReason::kNone) return;
+  std::swap(all.token_ids, delta.token_ids);
+  std::swap(all.logprobs, delta.logprobs);
+  std::swap(all.prompt_logprobs, delta.prompt_logprobs);
+  std::swap(all.text, delta.text);
+  deltas_.push_back(std::move(delta));
+}
+
+bool OutputRouter::Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now) {
   const auto it = live_.find(update.id);
   if (it == live_.end()) return false;
   Live& live = it->second;
@@ -74,30 +120,33 @@ bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
       delta.stop_reason = *std::move(text.stop_string);
     }
   }
+  delta.logprobs = std::move(logprobs);
+  if (!delta.logprobs.empty()) delta.logprobs.resize(delta.token_ids.size());
   live.timer.Tokens(static_cast<int32_t>(delta.token_ids.size()), now);
   const bool finished = delta.finish_reason != FinishReason::kNone;
+  if (finished) delta.metrics = live.timer.Finish(now);
+  if (finished || !delta.token_ids.empty()) Send(live, std::move(delta));
   if (finished) {
-    delta.metrics = live.timer.Finish(now);
     Erase(it);
   }
-  if (finished || !delta.token_ids.empty()) deltas_.push_back(std::move(delta));
   return stopped_by_text;
 }
 
-bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& error) {
+bool OutputRouter::End(RequestId id, FinishReason reason, const Status& error) {
   const auto it = live_.find(id);
   if (it == live_.end()) return false;
   RequestDelta delta = MakeDelta(it->second);
   delta.finish_reason = reason;
-  delta.error = error;
+  delta.error = error.message();
+  delta.error_code = error.code();
   delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
+  Send(it->second, std::move(delta));
   Erase(it);
-  deltas_.push_back(std::move(delta));
   return true;
 }
 
-std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::string& error) {
+std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const Status& error) {
   std::vector<RequestId> ids;
   ids.reserve(live_.size());
   for (const auto& [id, live] : live_) ids.push_back(id);

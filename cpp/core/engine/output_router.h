@@ -13,6 +13,7 @@
 #include "core/sched/scheduler.h"
 #include "core/text/text_stream.h"
 #include "fastllm/output.h"
+#include "fastllm/status.h"
 #include "fastllm/token_table.h"
 
 namespace fastllm {
@@ -26,20 +27,24 @@ class OutputRouter {
 
   // False, and nothing is changed, when the id is live already. `now` here and below: for RequestMetrics.
   bool Add(const std::shared_ptr<const Request>& request, RequestTimer::Time now);
-  // The request is in a step as a new sequence.
-  void MarkScheduled(RequestId id, RequestTimer::Time now);
+  // The request is in a step as a new sequence. How long it was queued, the first time.
+  std::optional<RequestTimer::Clock::duration> MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
   // The live requests that a host's handle stands for: itself, or the outputs of a request with n > 1.
   std::vector<RequestId> LiveOf(RequestId handle) const;
 
-  // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
+  // Keeps logprobs of the request's prompt for its next delta. Positions that it has already, which a preempted
+  // sequence computes again, are passed over.
+  void AddPromptLogprobs(PromptLogprobs logprobs);
+
+  // Routes the new tokens of a sequence, and their logprobs when there are any. True when a stop string ended the request while its sequence goes on: the
   // caller then ends the sequence. Updates of requests that are not live are ignored.
-  bool Route(SequenceUpdate update, RequestTimer::Time now);
+  bool Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
-  bool End(RequestId id, FinishReason reason, const std::string& error = {});
+  bool End(RequestId id, FinishReason reason, const Status& error = {});
   // Ends all live requests, oldest id first; returns their ids.
-  std::vector<RequestId> EndAll(FinishReason reason, const std::string& error = {});
+  std::vector<RequestId> EndAll(FinishReason reason, const Status& error = {});
 
   // The deltas since the last call, in the order in which they arose.
   std::vector<RequestDelta> TakeDeltas();
@@ -53,13 +58,17 @@ class OutputRouter {
     std::optional<TextStream> text;  // absent: no text was asked for or can be made
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
+    std::vector<PositionLogprobs> prompt_logprobs = {};  // not sent yet
+    int32_t num_prompt_logprobs = 0;                     // positions that are known, sent or not
+    RequestDelta unsent = {};                            // what output_kind final_only keeps for the last delta
   };
   // The outputs of a request with n > 1.
   struct Family {
     int32_t size = 0;
     int32_t num_live = 0;
   };
-  RequestDelta MakeDelta(const Live& live) const;
+  RequestDelta MakeDelta(Live& live) const;
+  void Send(Live& live, RequestDelta delta);
   void Erase(std::unordered_map<RequestId, Live>::iterator it);  // it has had its last delta
 
   std::shared_ptr<const TokenTable> tokens_;

@@ -16,7 +16,7 @@
 
 namespace fastllm {
 
-inline constexpr std::string_view kRecordingMagic = "FLLMREC\x01";
+inline constexpr std::string_view kRecordingMagic = "FLLMREC\x02";
 inline constexpr size_t kFrameHeaderBytes = 5;
 
 enum class FrameKind : uint8_t {
@@ -50,12 +50,22 @@ void VisitMembers(S& s, auto&& v) {
   auto& [blocks, block_size, caching, groups, algo, seed, step_tokens, events] = s;
   v(blocks, block_size, caching, groups, algo, seed, step_tokens, events);
 }
+template <RecordedAs<MediaSpan> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [hash, offset, length] = s;
+  v(hash, offset, length);
+}
+template <RecordedAs<ExtraKeys> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [salt, lora_name, lora_path, media, embeddings] = s;
+  v(salt, lora_name, lora_path, media, embeddings);
+}
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, parent, index, processors, arrival, priority, timeout,
-         max_queue] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, parent, index, processors, arrival, priority, timeout,
-    max_queue);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority,
+         timeout, max_queue, read_cache] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority, timeout,
+    max_queue, read_cache);
 }
 
 }  // namespace fastllm

@@ -124,6 +124,7 @@ void Scheduler::Impl::Preempt(SeqSlot slot) {
   record.last_step_id = 0;
   record.known_to_executor = false;
   waiting.PushPreempted(slot);
+  ++num_preempted_waiting;
   ++counters.preemptions;
   removed.push_back(record.id);
 }
@@ -166,6 +167,7 @@ bool Scheduler::Impl::Admit(SeqSlot slot) {
   }
   blocked = {};
   waiting.Remove(slot);
+  if (seq.state == SequenceState::kPreempted) --num_preempted_waiting;
   running.PushBack(slot);
   seq.tokens.reserve(static_cast<size_t>(record.num_prompt_tokens) + record.max_tokens);
   if (seq.num_cached_tokens < 0) {

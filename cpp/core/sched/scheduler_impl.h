@@ -75,7 +75,6 @@ struct Scheduler::Impl {
 
   // scheduler.cc
   Status CheckRoom(const Request& request) const;
-  Status CheckQueue(const Request& request) const;
   void AddDeadlines(const SequenceRecord& record);
   // The sequence whose prompt is being computed for this one as well; kNoSlot: none.
   SeqSlot LeaderOf(const Request& request) const;
@@ -94,6 +93,7 @@ struct Scheduler::Impl {
   Deadlines deadlines;
   Step step;
   Blocked blocked;
+  int32_t num_preempted_waiting = 0;
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
   std::vector<std::vector<BlockId>> grown;
   std::vector<std::vector<std::vector<BlockId>>> spare_lists;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
 
 namespace fastllm {
@@ -160,9 +161,23 @@ class WireReader {
   bool ok_ = true;
 };
 
-// Messages and recordings hold these whole.
-template <typename S>
-  requires std::is_same_v<std::remove_const_t<S>, SamplingParams>
+// Members of the public structs that messages and recordings share.
+template <typename S, typename T>
+concept WiredAs = std::is_same_v<std::remove_const_t<S>, T>;
+
+template <WiredAs<LogitBias> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.id, s.bias);
+}
+template <WiredAs<JsonText> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.text);
+}
+template <WiredAs<TokenLogprob> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.token_id, s.logprob, s.rank);
+}
+template <WiredAs<SamplingParams> S>
 void VisitMembers(S& s, auto&& v) {
   VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
 }

@@ -11,6 +11,7 @@
 
 #include "fastllm/config.h"
 #include "fastllm/export.h"
+#include "fastllm/extra_keys.h"
 #include "fastllm/logits_processor.h"
 #include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
@@ -23,7 +24,10 @@ namespace fastllm {
 struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one, each in [0, vocab_size)
   SamplingParams sampling;
-  std::string cache_salt;  // requests share cached prefixes only under the same salt
+  ExtraKeys extra_keys;           // requests share cached prefixes only under equal keys
+  int32_t priority = 0;           // lower comes first; other than 0 only with scheduling_policy "priority"
+  int64_t timeout_ms = 0;         // since Submit(), for the whole request; 0: EngineConfig's request_timeout_ms
+  int64_t max_queue_time_ms = 0;  // since Submit(), until its first step; 0: EngineConfig's
 };
 
 // One derived value of the resolved configuration.
@@ -43,6 +47,7 @@ struct EngineInfo {
   std::vector<int32_t> eos_token_ids;
   SamplingParams default_sampling_params;            // with what the model states (EngineConfig's generation_config)
   std::vector<std::string> default_sampling_fields;  // the fields that it states
+  int32_t max_logprobs = 0;  // alternatives that a request may ask for; -1: no limit
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };
@@ -53,11 +58,12 @@ struct EngineInfo {
 struct EngineStats {
   int64_t steps = 0;
   int64_t running = 0;
-  int64_t waiting = 0;         // all that wait
-  int64_t waiting_paused = 0;  // of these, came while the engine was paused
-  int64_t queued_tokens = 0;   // of the others
-  int64_t used_blocks = 0;     // blocks that some request holds
-  int64_t total_blocks = 0;    // without the null block
+  int64_t waiting = 0;            // all that wait
+  int64_t waiting_paused = 0;     // of these, came while the engine was paused
+  int64_t waiting_preempted = 0;  // of these, ran before and lost their blocks; the rest wait for room
+  int64_t queued_tokens = 0;      // of all that wait
+  int64_t used_blocks = 0;        // blocks that some request holds
+  int64_t total_blocks = 0;       // without the null block
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
@@ -101,8 +107,12 @@ class FASTLLM_API Engine {
 
   // Queues a request and returns its handle, never 0. Errors: kInvalidArgument for values out of range (empty
   // prompt, id out of vocabulary, prompt longer than the context or the KV pool, bad sampling values),
+  // kResourceExhausted with retry_after_ms() when the queue is full (max_num_queued_reqs, max_num_queued_tokens),
   // kUnavailable when the engine is stopped or poisoned.
   virtual Result<uint64_t> Submit(GenerationRequest request) = 0;
+
+  // What Submit() would find wrong with the values of the request (kInvalidArgument).
+  virtual Status Validate(const GenerationRequest& request) const = 0;
 
   // Ends a request with all of its outputs; their last deltas have finish_reason kAbort. Unknown or finished handles
   // are ignored.

@@ -10,6 +10,7 @@
 #include "core/config/resolved.h"
 #include "fastllm/logits_processor.h"
 #include "runtime/models/model_config.h"
+#include "runtime/sample/logprobs_mode.h"
 
 namespace fastllm::runtime {
 
@@ -19,6 +20,7 @@ struct RunnerOptions {
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
