@@ -71,7 +71,9 @@ def carry_on(prompt, tokens: list[int]) -> dict:
 class Beams:
     """The beams of one prompt. Each round, one request for each of live(); then advance() with what came back."""
 
-    def __init__(self, prompt, prompt_ids: list[int], params: BeamSearchParams, eos_token_ids: Iterable[int], room: int):
+    def __init__(
+        self, prompt, prompt_ids: list[int], params: BeamSearchParams, eos_token_ids: Iterable[int], room: int
+    ):
         """room: tokens that fit behind the prompt."""
         self._params = params
         self._eos = frozenset(() if params.ignore_eos else eos_token_ids)
@@ -120,3 +122,10 @@ class Beams:
 
     def _score(self, length: int, cum_logprob: float) -> float:
         return cum_logprob / length**self._params.length_penalty
+
+
+def new_beams(given, prompt, params: BeamSearchParams, info) -> Beams:
+    """The search of a prompt as it was given, and made (inputs.Prompt); info: EngineInfo."""
+    ids = prompt.request.prompt_token_ids
+    room = min(info.max_model_len, (info.num_kv_blocks - 1) * info.block_size) - len(ids)
+    return Beams(given, ids, params, info.eos_token_ids, room)

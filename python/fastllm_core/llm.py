@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, Beams, carry_on, step_params
+from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, Beams, carry_on, new_beams, step_params
 from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompt, make_prompts, schedulings
 from fastllm_core.loading import load, sampling_defaults
@@ -112,14 +112,10 @@ class LLM:
         with _progress(len(made), use_tqdm) as progress:
             for first in range(0, len(made), limit):
                 part = zip(batch[first : first + limit], made[first : first + limit])
-                outputs += self._search([self._new_beams(given, prompt, params) for given, prompt in part], params)
+                searches = [new_beams(given, prompt, params, self._engine.info) for given, prompt in part]
+                outputs += self._search(searches, params)
                 progress.update(len(outputs) - first)
         return outputs
-
-    def _new_beams(self, given, prompt: Prompt, params: BeamSearchParams) -> Beams:
-        info, ids = self._engine.info, prompt.request.prompt_token_ids
-        room = min(info.max_model_len, (info.num_kv_blocks - 1) * info.block_size) - len(ids)
-        return Beams(given, ids, params, info.eos_token_ids, room)
 
     def _search(self, searches: list[Beams], params: BeamSearchParams) -> list[BeamSearchOutput]:
         step = step_params(params)

@@ -50,7 +50,7 @@ class RequestOutput:
 
 
 def join_deltas(first, second):
-    """Two consecutive pieces of one request's news as one. `first` may be None."""
+    """Two consecutive pieces of one output's news as one. `first` may be None."""
     if first is None:
         return second
     return Piece(
@@ -62,6 +62,7 @@ def join_deltas(first, second):
         second.num_cached_tokens,
         second.metrics,
         second.error_code,
+        index=second.index,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
     )
@@ -69,7 +70,7 @@ def join_deltas(first, second):
 
 @dataclass
 class Piece:
-    """News of one request, taken out of the engine's RequestDelta."""
+    """News of one output of a request, taken out of the engine's RequestDelta."""
 
     token_ids: list[int]
     text: str
@@ -79,6 +80,7 @@ class Piece:
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
     error_code: str = "ok"
+    index: int = 0  # of the output
     logprobs: list[list[Entry]] = field(default_factory=list)
     prompt_logprobs: list[list[Entry]] = field(default_factory=list)
 
@@ -93,6 +95,7 @@ class Piece:
             delta.num_cached_tokens,
             delta.metrics,
             delta.error_code,
+            index=delta.index,
             logprobs=delta.logprobs,
             prompt_logprobs=delta.prompt_logprobs,
         )
