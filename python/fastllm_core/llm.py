@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
-from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, Beams, carry_on, new_beams, step_params
+from fastllm_core.beam_search import Beams, BeamSearchOutput, BeamSearchParams, carry_on, new_beams, step_params
 from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompt, make_prompts, schedulings
 from fastllm_core.loading import load, sampling_defaults

@@ -55,9 +55,11 @@ class LogitsProcessor(ABC):
     @classmethod
     def validate_params(cls, sampling_params: "SamplingParams") -> None:
         """Raises for parameters that it cannot work with; the request is then refused. May run in any thread."""
+        return
 
     def __init__(self, engine_config: "EngineConfig", device: str, is_pin_memory: bool):
         """Once per engine. `device` is where the logits are when apply() gets them: "cpu"."""
+        super().__init__()
 
     @abstractmethod
     def is_argmax_invariant(self) -> bool:

@@ -113,7 +113,7 @@ def test_the_context_ends_a_search(tiny_options):
     with LLM(**tiny_options, max_model_len=16) as llm:
         (found,) = llm.beam_search([3] * 12, BeamSearchParams(2, 50, ignore_eos=True))
         assert [len(b.tokens) for b in found.sequences] == [16, 16]
-        with pytest.raises(InvalidArgumentError, match="prompt 0: .*at most 15"):
+        with pytest.raises(InvalidArgumentError, match=r"prompt 0: .*at most 15"):
             llm.beam_search([[3] * 16], BeamSearchParams(2, 5))
 
 

@@ -1,7 +1,10 @@
 """Logits processors in Python: what they are called with, what they change, and what their failures end."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
+from fastllm_core._C import Engine, EngineConfig, GenerationRequest
 
 from fastllm_core import (
     LLM,
@@ -11,7 +14,6 @@ from fastllm_core import (
     LogitsProcessor,
     SamplingParams,
 )
-from fastllm_core._C import Engine, EngineConfig, GenerationRequest
 
 
 class Force(LogitsProcessor):
@@ -53,7 +55,7 @@ class Force(LogitsProcessor):
 class Recorder(LogitsProcessor):
     """Without names it sees every request. Checks the batch as it goes."""
 
-    made = []
+    made: ClassVar[list] = []
 
     def __init__(self, engine_config, device, is_pin_memory):
         self.batch, self.calls, self.seen = {}, 0, []
@@ -84,7 +86,7 @@ class Recorder(LogitsProcessor):
             logits[place, prompt[0] + len(output)] = 0
             assert list(output) == [prompt[0] + i for i in range(len(output))]
             assert params.max_tokens >= len(output)
-        return None
+        return
 
 
 class Fail(LogitsProcessor):
@@ -117,7 +119,7 @@ class Invariant(LogitsProcessor):
     """Leaves the two likeliest tokens; sees the logits behind the temperature."""
 
     arg_names = ("two",)
-    calls = []
+    calls: ClassVar[list] = []
 
     def is_argmax_invariant(self):
         return True

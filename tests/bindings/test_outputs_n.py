@@ -1,9 +1,9 @@
 """SamplingParams.n: several outputs of one prompt."""
 
 import pytest
+from fastllm_core._C import Engine, EngineConfig, GenerationRequest
 
 from fastllm_core import LLM, InvalidArgumentError, SamplingParams
-from fastllm_core._C import Engine, EngineConfig, GenerationRequest
 
 PROMPT = {"prompt_token_ids": [5, 17, 200, 33, 8]}
 

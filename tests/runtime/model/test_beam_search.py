@@ -6,10 +6,10 @@ search by hand (tests/bindings/test_beam_search.py).
 """
 
 import pytest
-
 import torch
-from fastllm_core import LLM, BeamSearchParams
 from test_tiny_llama import maker
+
+from fastllm_core import LLM, BeamSearchParams
 
 PROMPTS = [[3, 77, 400, 12, 9, 255], [501] * 20, list(range(100, 133))]
 
