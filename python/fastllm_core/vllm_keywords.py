@@ -42,7 +42,7 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
 SAMPLING_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "best_of": ((None, 1), "all outputs are returned"),
     "structured_outputs": (_UNSET, "output is not constrained"),
-    "logits_processors": (_UNSET, "logits are not processed by the caller"),
+    "logits_processors": (_UNSET, "logits processors belong to the engine: LLM(logits_processors=[...])"),
 }
 
 

@@ -1,9 +1,11 @@
 """SamplingParams.n: several outputs of one prompt."""
 
+import asyncio
+
 import pytest
 from fastllm_core._C import Engine, EngineConfig, GenerationRequest
 
-from fastllm_core import LLM, InvalidArgumentError, SamplingParams
+from fastllm_core import LLM, AsyncLLM, BeamSearchParams, InvalidArgumentError, RequestOutputKind, SamplingParams
 
 PROMPT = {"prompt_token_ids": [5, 17, 200, 33, 8]}
 
@@ -106,3 +108,90 @@ def test_limits():
     with pytest.raises(InvalidArgumentError, match="best_of=3"):
         SamplingParams(best_of=3)
     assert SamplingParams(n=2, best_of=None) == SamplingParams(n=2)
+
+
+def run_async(tiny_options, work):
+    """Runs work(llm) on an AsyncLLM."""
+
+    async def main():
+        llm = AsyncLLM(**tiny_options)
+        try:
+            return await work(llm)
+        finally:
+            llm.shutdown()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_a_stream_has_all_outputs(llm, tiny_options, kind):
+    params = SamplingParams(n=3, seed=7, max_tokens=12, ignore_eos=True, logprobs=1, prompt_logprobs=0)
+    want = one(llm, params)
+
+    async def work(llm):
+        tokens, logprobs, finished, prompt = {0: [], 1: [], 2: []}, {0: [], 1: [], 2: []}, {}, []
+        async for output in llm.generate(PROMPT, params, output_kind=kind):
+            assert [o.index for o in output.outputs] == sorted(o.index for o in output.outputs)
+            for o in output.outputs:
+                assert o.index not in finished  # nothing comes after an output's end
+                replace = kind is not RequestOutputKind.DELTA
+                tokens[o.index] = o.token_ids if replace else tokens[o.index] + o.token_ids
+                logprobs[o.index] = o.logprobs if replace else logprobs[o.index] + o.logprobs
+                if o.finish_reason is not None:
+                    finished[o.index] = o.finish_reason
+            if output.prompt_logprobs is not None:
+                prompt.append(output.prompt_logprobs)
+            assert output.finished == (len(finished) == 3)
+            if kind is RequestOutputKind.FINAL_ONLY:
+                assert output.finished and len(output.outputs) == 3
+        assert finished == {0: "length", 1: "length", 2: "length"}
+        assert kind is RequestOutputKind.CUMULATIVE or len(prompt) == 1
+        assert prompt[-1] == want.prompt_logprobs
+        return [tokens[i] for i in range(3)], [logprobs[i] for i in range(3)]
+
+    tokens, logprobs = run_async(tiny_options, work)
+    assert tokens == ids(want)
+    assert [[list(p) for p in ps] for ps in logprobs] == [[list(p) for p in o.logprobs] for o in want.outputs]
+
+
+def test_closing_a_stream_ends_all_outputs(tiny_options):
+    params = SamplingParams(n=3, max_tokens=3000, ignore_eos=True)
+
+    async def work(llm):
+        stream = llm.generate(PROMPT, params, output_kind=RequestOutputKind.DELTA)
+        await anext(stream)
+        await stream.aclose()  # what a client that goes away comes to
+        # The next request runs behind the aborts: when it ends, they are through.
+        async for output in llm.generate(PROMPT, SamplingParams(max_tokens=1)):
+            last = output
+        assert last.finished
+        stats = llm.stats()
+        assert (stats.running, stats.waiting, stats.used_blocks, stats.finished_requests) == (0, 0, 0, 4)
+
+    run_async(tiny_options, work)
+
+
+def test_abort_ends_all_outputs(tiny_options):
+    params = SamplingParams(n=3, max_tokens=3000, ignore_eos=True)
+
+    async def work(llm):
+        reasons = {}
+        async for output in llm.generate(PROMPT, params, "mine", output_kind=RequestOutputKind.DELTA):
+            reasons |= {o.index: o.finish_reason for o in output.outputs if o.finish_reason}
+            await llm.abort("mine")
+        assert reasons == {0: "abort", 1: "abort", 2: "abort"}
+
+    run_async(tiny_options, work)
+
+
+def test_beam_search_for_asyncio(llm, tiny_options):
+    params = BeamSearchParams(3, 5, ignore_eos=True)
+    (want,) = llm.beam_search(PROMPT, params)
+
+    async def work(llm):
+        return await asyncio.gather(llm.beam_search(PROMPT, params), llm.beam_search([5, 6], params))
+
+    found, other = run_async(tiny_options, work)
+    assert [b.tokens for b in found.sequences] == [b.tokens for b in want.sequences]
+    assert [b.cum_logprob for b in found.sequences] == pytest.approx([b.cum_logprob for b in want.sequences], abs=1e-4)
+    assert [b.tokens for b in other.sequences] == [b.tokens for b in llm.beam_search([5, 6], params)[0].sequences]
