@@ -121,6 +121,20 @@ TEST_F(FamilyTest, ByPriorityToo) {
   ExpectSharedPrompt();
 }
 
+std::vector<std::shared_ptr<Request>> RandomFamily(RequestId first, int32_t n, std::mt19937* random) {
+  std::vector<std::shared_ptr<Request>> family;
+  for (int32_t index = 0; index < n; ++index) {
+    auto request = std::make_shared<Request>();
+    request->id = first + index;
+    request->parent_id = n > 1 ? first : 0;
+    request->index = index;
+    request->prompt = Range(1 + static_cast<int32_t>(first % 37), static_cast<TokenId>(first % 3) * 100);
+    request->max_tokens = 1 + static_cast<int32_t>((*random)() % 12);
+    family.push_back(std::move(request));
+  }
+  return family;
+}
+
 // Families of all sizes in a small pool, with preemptions and aborts. The executor checks that each row reads its own
 // KV.
 void RunRandomly(uint32_t seed, bool caching, bool overlap) {
@@ -144,19 +158,12 @@ void RunRandomly(uint32_t seed, bool caching, bool overlap) {
   RequestId next = 1;
   for (int round = 0; round < 400 || !open.empty(); ++round) {
     if (round < 400 && open.size() < 12 && below(3) == 0) {
-      const int32_t n = 1 + below(5);
-      for (int32_t index = 0; index < n; ++index) {
-        auto request = std::make_shared<Request>();
-        request->id = next + index;
-        request->parent_id = n > 1 ? next : 0;
-        request->index = index;
-        request->prompt = Range(1 + static_cast<int32_t>(next % 37), static_cast<TokenId>(next % 3) * 100);
-        request->max_tokens = 1 + below(12);
+      for (auto& request : RandomFamily(next, 1 + below(5), &random)) {
         requests[request->id] = request;
         open.insert(request->id);
         ASSERT_TRUE(scheduler.Add(request).ok());
+        ++next;
       }
-      next += n;
     }
     if (!open.empty() && below(12) == 0) {
       const RequestId id = *std::next(open.begin(), below(static_cast<int32_t>(open.size())));

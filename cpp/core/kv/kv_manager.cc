@@ -59,8 +59,7 @@ Status CheckKvConfig(const KvConfig& config) {
 
 KvManager::KvManager(const KvConfig& config, KvClock clock)
     : block_size_(Checked(config).block_size),
-      hash_(HashSpec(config)),
-      caching_(config.enable_prefix_caching),
+      hashing_{HashSpec(config), config.enable_prefix_caching},
       index_(MakeIndex(config)),
       pool_(config.num_blocks, index_.get()),
       coordinator_(config, &pool_, index_.get()),
@@ -94,9 +93,9 @@ void KvManager::Open(KvSlot slot, ExtraKeys keys, bool read_cache, uint64_t fami
   s.hashes.clear();
   s.keys = std::move(keys);
   s.read_cache = read_cache;
-  s.indexed = caching_ || family != 0;
+  s.indexed = hashing_.all || family != 0;
   // The last bytes tell families apart, whatever is in front of them.
-  for (int32_t byte = 0; !caching_ && s.indexed && byte < 8; ++byte) {
+  for (int32_t byte = 0; !hashing_.all && s.indexed && byte < 8; ++byte) {
     s.keys.cache_salt += static_cast<char>(family >> (8 * byte));
   }
   s.counted = false;
@@ -117,7 +116,7 @@ std::string_view KvManager::BlockKeys(const ExtraKeys& keys, int32_t block, std:
 void KvManager::ExtendHashes(Slot* slot, std::span<const TokenId> tokens, int32_t num_full) {
   for (auto i = static_cast<int32_t>(slot->hashes.size()); i < num_full; ++i) {
     slot->hashes.push_back(HashBlock(i == 0 ? kChainSeed : slot->hashes.back(), BlockTokens(tokens, i),
-                                     BlockKeys(slot->keys, i, &scratch_.keys), hash_));
+                                     BlockKeys(slot->keys, i, &scratch_.keys), hashing_.spec));
   }
 }
 
@@ -150,7 +149,7 @@ void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, i
   PrefixNode node = kRootNode;
   for (int32_t i = 0; i < most; ++i) {
     const std::string_view extra = BlockKeys(keys, i, &scratch);
-    hash = HashBlock(hash, BlockTokens(tokens, i), extra, hash_);
+    hash = HashBlock(hash, BlockTokens(tokens, i), extra, hashing_.spec);
     node = index_->Find(node, hash, BlockTokens(tokens, i), extra);
     if (node == kNoNode) break;
     nodes->push_back(node);
@@ -159,7 +158,7 @@ void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, i
 }
 
 int32_t KvManager::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
-  if (!caching_ || tokens.empty()) return 0;
+  if (!hashing_.all || tokens.empty()) return 0;
   std::vector<PrefixNode> nodes;
   LookUp(tokens, keys, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &nodes);
   return static_cast<int32_t>(nodes.size()) * block_size_;
@@ -198,7 +197,7 @@ bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_
 }
 
 void KvManager::CountQuery(Slot* slot, int64_t query, int64_t hit) {
-  if (!caching_ || !slot->read_cache) return;
+  if (!hashing_.all || !slot->read_cache) return;
   ++(slot->counted ? stats_.preempted_requests : stats_.requests);
   (slot->counted ? stats_.preempted_query_tokens : stats_.query_tokens) += query;
   (slot->counted ? stats_.preempted_hit_tokens : stats_.hit_tokens) += hit;
@@ -312,7 +311,7 @@ Result<int32_t> KvManager::PinPrefix(std::span<const TokenId> tokens, const Extr
   if (ttl_ms < 0) {
     return Status::InvalidArgument("the ttl of a pin is " + std::to_string(ttl_ms) + " ms, at least 0 is needed");
   }
-  if (!caching_) return 0;
+  if (!hashing_.all) return 0;
   EndExpiredPins();
   std::vector<PrefixNode> nodes;
   LookUp(tokens, keys, static_cast<int32_t>(tokens.size()) / block_size_, &nodes);

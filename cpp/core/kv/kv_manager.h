@@ -93,8 +93,8 @@ class KvManager {
   int64_t num_units_indexed() const { return counts_.indexed; }  // ever
   const PrefixCacheStats& stats() const { return stats_; }
   const BlockPool& pool() const { return pool_; }
-  const PrefixIndex* index() const { return caching_ ? index_.get() : nullptr; }  // null when prefix caching is off
-  KvEventRing* events() const { return index_->events(); }                        // null when off
+  const PrefixIndex* index() const { return hashing_.all ? index_.get() : nullptr; }  // null when prefix caching is off
+  KvEventRing* events() const { return index_->events(); }                            // null when off
 
  private:
   struct Slot {
@@ -108,6 +108,10 @@ class KvManager {
     bool read_cache = true;
     bool indexed = true;   // its blocks come into the index
     bool counted = false;  // in stats_
+  };
+  struct Hashing {
+    BlockHashSpec spec;
+    bool all = true;  // off: only families are in the index
   };
   // The last FindPrefix(); any change of the cache ends it.
   struct Hit {
@@ -144,8 +148,7 @@ class KvManager {
   }
 
   int32_t block_size_;
-  BlockHashSpec hash_;
-  bool caching_;  // off: only families are in the index
+  Hashing hashing_;
   std::unique_ptr<PrefixIndex> index_;
   BlockPool pool_;
   KvCoordinator coordinator_;
