@@ -14,6 +14,8 @@
 #include "bindings/bind.h"
 #include "bindings/engine_class.h"
 #include "bindings/errors.h"
+#include "bindings/py_logits_processor.h"
+#include "core/request/validate.h"
 #include "fastllm/engine.h"
 
 namespace py = pybind11;
@@ -21,14 +23,25 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 namespace {
 
-EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens) {
+EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens, const py::list& logits_processors) {
   std::optional<TokenTable> table;
   if (tokens != nullptr) table = *tokens;
+  std::vector<std::shared_ptr<LogitsProcessor>> processors;
+  processors.reserve(logits_processors.size());
+  for (py::handle object : logits_processors) {
+    processors.push_back(std::make_shared<PyLogitsProcessor>(py::reinterpret_borrow<py::object>(object)));
+  }
   py::gil_scoped_release release;
-  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table))).release());
+  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table), std::move(processors))).release());
 }
 
-uint64_t SubmitRequest(Engine& engine, const GenerationRequest& request) {
+// As Submit() does; in place, so that the caller sees the prompt that is used.
+void Truncate(const Engine& engine, GenerationRequest* request) {
+  TruncatePrompt(request->sampling, engine.info().max_model_len, &request->prompt_token_ids);
+}
+
+uint64_t SubmitRequest(Engine& engine, GenerationRequest& request) {
+  Truncate(engine, &request);
   py::gil_scoped_release release;
   return ValueOrThrow(engine.Submit(request));
 }
@@ -36,8 +49,9 @@ uint64_t SubmitRequest(Engine& engine, const GenerationRequest& request) {
 // Submits in order, from the first request on that has no handle in `handles`, a list of the caller, and appends the
 // handles: an exception that Python raises right after this call (Ctrl-C) finds them all there. An error names the
 // index of its request.
-void SubmitAll(Engine& engine, const std::vector<const GenerationRequest*>& requests, py::list handles) {
+void SubmitAll(Engine& engine, const std::vector<GenerationRequest*>& requests, py::list handles) {
   const size_t first = handles.size();
+  for (size_t i = first; i < requests.size(); ++i) Truncate(engine, requests[i]);
   std::vector<uint64_t> done;
   done.reserve(requests.size());
   Status error;
@@ -85,6 +99,10 @@ void BindInfo(py::module_& m) {
       .def_readonly("num_kv_blocks", &EngineInfo::num_kv_blocks)
       .def_readonly("block_size", &EngineInfo::block_size)
       .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
+      .def_property_readonly("default_sampling_params", [](const EngineInfo& i) { return i.default_sampling_params; })
+      .def_readonly("default_sampling_fields", &EngineInfo::default_sampling_fields,
+                    "Fields of default_sampling_params that the model states.")
+      .def_readonly("max_logprobs", &EngineInfo::max_logprobs)
       .def_readonly("resolved", &EngineInfo::resolved)
       .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
 }
@@ -186,10 +204,16 @@ void BindEngine(py::module_& m) {
   auto engine =
       EngineClass(m, "Engine", "The engine: one model, its scheduler and its threads. Thread-safe.")
           .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
-                      "Loads the model and starts the engine thread.")
+                      py::arg("logits_processors") = py::list(),
+                      "Loads the model and starts the engine thread. logits_processors: objects as "
+                      "fastllm_core.logits_processor.LogitsProcessor.")
           .def(
-              "validate", [](const Engine& e, const GenerationRequest& request) { ThrowIfError(e.Validate(request)); },
-              py::arg("request"), "Raises what submit() would find wrong with the values.")
+              "validate",
+              [](const Engine& e, GenerationRequest& request) {
+                Truncate(e, &request);
+                ThrowIfError(e.Validate(request));
+              },
+              py::arg("request"), "Raises what submit() would find wrong; truncates the prompt as asked.")
           .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
           .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
                "Queues the requests that have no handle in the list yet, in order, and appends their handles.")

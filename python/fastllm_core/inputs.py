@@ -58,13 +58,40 @@ def make_prompt(prompt, params: SamplingParams, tokenizer, scheduling: Schedulin
         ids = tokenizer.encode(text)
     request = GenerationRequest(
         ids,
-        params,
+        _with_tokens(params, tokenizer),
         ExtraKeys(cache_salt=salt),
         priority=scheduling.priority,
         timeout_ms=scheduling.timeout_ms,
         max_queue_time_ms=scheduling.max_queue_time_ms,
     )
     return Prompt(text, request)
+
+
+def _with_tokens(params: SamplingParams, tokenizer) -> SamplingParams:
+    """The parameters with their bad words as tokens, which is what the engine knows."""
+    if not params.bad_words:
+        return params
+    if tokenizer is None:
+        raise InvalidArgumentError("bad_words need a tokenizer, but skip_tokenizer_init was given")
+    params = params.clone()
+    params.bad_words_token_ids = params.bad_words_token_ids + bad_word_tokens(params.bad_words, tokenizer)
+    params.bad_words = []
+    return params
+
+
+def bad_word_tokens(words: Sequence[str], tokenizer) -> list[list[int]]:
+    """The token sequences of words, each also as it is written after a space when that is a word of its own: with as
+    many tokens, the first of them another (vLLM's rule)."""
+    out = []
+    for word in words:
+        plain = tokenizer.encode(word.lstrip(), add_special_tokens=False)
+        if not plain:
+            raise InvalidArgumentError(f"bad_words must not be empty or blank, got {word!r}")
+        spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        out.append(plain)
+        if spaced[0] != plain[0] and len(spaced) == len(plain):
+            out.append(spaced)
+    return out
 
 
 def schedulings(count: int, priority, timeout_ms, max_queue_time_ms) -> list[Scheduling]:

@@ -170,6 +170,31 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   EXPECT_EQ(more[0].text, "ab");
 }
 
+TEST(Outbox, LogprobsJoinAndOutputsStayApart) {
+  Outbox outbox;
+  std::vector<RequestDelta> used, got;
+  for (TokenId token = 0; token < 3; ++token) {
+    std::vector<RequestDelta> deltas(2);
+    for (int32_t index = 0; index < 2; ++index) {
+      RequestDelta& delta = deltas[index];
+      delta.request_id = 7;
+      delta.index = index;
+      delta.token_ids = {token};
+      delta.logprobs.resize(1);
+      if (token == 0) delta.prompt_logprobs.resize(5);
+    }
+    outbox.Push(&deltas, &used);
+  }
+  outbox.Drain(milliseconds(0), &got);
+  ASSERT_EQ(got.size(), 2u);
+  for (int32_t index = 0; index < 2; ++index) {
+    EXPECT_EQ(got[index].index, index);
+    EXPECT_EQ(got[index].token_ids, (Ids{0, 1, 2}));
+    EXPECT_EQ(got[index].logprobs.size(), 3u);
+    EXPECT_EQ(got[index].prompt_logprobs.size(), 5u);
+  }
+}
+
 TEST(Outbox, DeltasThatAHostGivesBackAreFilledAgain) {
   Outbox outbox;
   std::vector<RequestDelta> made(2), used, got;

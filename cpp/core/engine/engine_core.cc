@@ -43,17 +43,27 @@ EngineCore::EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique
 
 EngineCore::~EngineCore() { Shutdown(); }
 
-Status EngineCore::Add(std::shared_ptr<const Request> request) {
-  if (!request->sampling.stop.empty() && !impl_->has_tokens) {
+Status EngineCore::Check(const Request& request) const {
+  if (!request.sampling.stop.empty() && !impl_->has_tokens) {
     return Status::InvalidArgument("stop strings need a token table, and this engine was made without one");
   }
   // The last output token is never fed back, so it takes no place in the KV cache.
-  const int64_t need = static_cast<int64_t>(request->prompt.size()) + request->max_tokens - 1;
+  const int64_t need = static_cast<int64_t>(request.prompt.size()) + request.max_tokens - 1;
   if (need > impl_->capacity_tokens) {
     return Status::InvalidArgument("prompt + max_tokens - 1 must be at most " + std::to_string(impl_->capacity_tokens) +
                                    ", the tokens that the KV cache holds, got " + std::to_string(need));
   }
+  return Status::Ok();
+}
+
+Status EngineCore::Add(std::shared_ptr<const Request> request) {
+  FASTLLM_RETURN_IF_ERROR(Check(*request));
   return impl_->channels.inbox.Add(std::move(request));
+}
+
+Status EngineCore::AddAll(std::vector<std::shared_ptr<const Request>> requests) {
+  for (const auto& request : requests) FASTLLM_RETURN_IF_ERROR(Check(*request));
+  return impl_->channels.inbox.AddAll(std::move(requests));
 }
 
 void EngineCore::Abort(RequestId id) { impl_->channels.inbox.Abort(id); }

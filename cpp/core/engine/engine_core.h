@@ -40,6 +40,9 @@ class EngineCore {
   // `request` is validated and its id is in use by no other. Refuses what can never fit in the pool
   // (kInvalidArgument), and everything once the engine is shut down or poisoned (kUnavailable, with the reason).
   Status Add(std::shared_ptr<const Request> request);
+  // The same for the outputs of one request (n > 1; see Request::parent_id): all of them or none.
+  Status AddAll(std::vector<std::shared_ptr<const Request>> requests);
+  // Ends a request with all of its outputs.
   void Abort(RequestId id);
   // As Engine::Drain(); once the engine thread has ended it does not wait.
   std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout);
@@ -61,6 +64,7 @@ class EngineCore {
 
  private:
   struct Impl;
+  Status Check(const Request& request) const;
   Result<int32_t> Ask(Control control);
   Status Call(Control control) { return Ask(std::move(control)).status(); }
 

@@ -82,8 +82,10 @@ bool EngineLoop::DrainInbox() {
       held_.requests.push_back(std::move(request));
     }
   }
-  for (const RequestId id : batch.aborts) {
-    if (router_.End(id, FinishReason::kAbort)) Forget(id);
+  for (const RequestId handle : batch.aborts) {
+    for (const RequestId id : router_.LiveOf(handle)) {
+      if (router_.End(id, FinishReason::kAbort)) Forget(id);
+    }
   }
   controls_.handled = !batch.controls.empty();
   for (Control& control : batch.controls) Handle(std::move(control));
@@ -168,21 +170,21 @@ void EngineLoop::CompleteStep() {
 }
 
 void EngineLoop::Apply(const StepPlan& plan, Clock::time_point now) {
-  const StepResult& result = pipeline_.result;
+  StepResult& result = pipeline_.result;
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, Status::Internal("model produced no finite logits"))) {
-        Forget(row.id);
-      }
+      std::string why = row.error.empty() ? "model produced no finite logits" : row.error;
+      if (router_.End(row.id, FinishReason::kError, Status::Internal(std::move(why)))) Forget(row.id);
       break;
     }
   }
   if (recorder_ != nullptr) recorder_->OnResult(result);
+  for (PromptLogprobs& logprobs : result.prompt_logprobs) router_.AddPromptLogprobs(std::move(logprobs));
   scheduler_.UpdateInto(plan, result, &pipeline_.updates);
   for (const SequenceUpdate& update : pipeline_.updates) {
-    if (router_.Route(update, now)) Forget(update.id);
+    if (router_.Route(update, &result.rows[update.result_row].logprobs, now)) Forget(update.id);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "core/engine/inbox.h"
 
+#include <iterator>
 #include <utility>
 
 namespace fastllm {
@@ -11,6 +12,25 @@ Status Inbox::Add(std::shared_ptr<const Request> request) {
     const auto num_tokens = static_cast<int64_t>(request->prompt.size());
     FASTLLM_RETURN_IF_ERROR(limit_.Check(num_tokens, static_cast<int64_t>(batch_.adds.size()), num_tokens_));
     batch_.adds.push_back(std::move(request));
+    num_tokens_ += num_tokens;
+  }
+  filled_.notify_one();
+  return Status::Ok();
+}
+
+Status Inbox::AddAll(std::vector<std::shared_ptr<const Request>> requests) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!why_.ok()) return why_;
+    int64_t num_tokens = 0;
+    for (const auto& request : requests) num_tokens += static_cast<int64_t>(request->prompt.size());
+    // As with one that is longer than the limit: an empty queue takes what would not fit later either.
+    if (!batch_.adds.empty() || limit_.num_reqs() > 0) {
+      const auto num_before_last = static_cast<int64_t>(batch_.adds.size() + requests.size()) - 1;
+      FASTLLM_RETURN_IF_ERROR(limit_.Check(num_tokens, num_before_last, num_tokens_));
+    }
+    batch_.adds.insert(batch_.adds.end(), std::make_move_iterator(requests.begin()),
+                       std::make_move_iterator(requests.end()));
     num_tokens_ += num_tokens;
   }
   filled_.notify_one();

@@ -31,6 +31,8 @@ class Inbox {
 
   // From any thread. kResourceExhausted when the queue is full; after Refuse() or Close() the Status it was given.
   Status Add(std::shared_ptr<const Request> request);
+  // The same for the outputs of one request: all of them or none.
+  Status AddAll(std::vector<std::shared_ptr<const Request>> requests);
   // From any thread. Ignored after Close().
   void Abort(RequestId id);
   // From any thread. The answer; after Close() it is there at once.

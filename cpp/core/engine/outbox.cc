@@ -15,12 +15,23 @@ namespace {
 
 constexpr size_t kMostUsed = 4096;  // deltas that wait to be filled again
 
-// `later` follows `delta` in the news of one request.
+// Request::id of the output.
+RequestId OutputId(const RequestDelta& delta) { return delta.request_id + static_cast<RequestId>(delta.index); }
+
+// `more` becomes `list` and then itself; `list` keeps memory to be used again.
+template <typename T>
+void Prepend(std::vector<T>* list, std::vector<T>* more) {
+  list->insert(list->end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
+  list->swap(*more);
+}
+
+// `later` follows `delta` in the news of one output.
 void Append(RequestDelta* delta, RequestDelta* later) {
-  delta->token_ids.insert(delta->token_ids.end(), later->token_ids.begin(), later->token_ids.end());
+  Prepend(&delta->token_ids, &later->token_ids);
+  Prepend(&delta->logprobs, &later->logprobs);
+  Prepend(&delta->prompt_logprobs, &later->prompt_logprobs);
   delta->text += later->text;
-  std::swap(later->token_ids, delta->token_ids);
-  std::swap(later->text, delta->text);
+  delta->text.swap(later->text);
   std::swap(*delta, *later);
 }
 
@@ -88,10 +99,10 @@ void Outbox::Push(std::vector<RequestDelta>* deltas, std::vector<RequestDelta>* 
 void Outbox::Join(std::vector<RequestDelta>* deltas) {
   if (places_.empty()) {
     // An id may be in one batch more than once; the later one is then the one to join.
-    for (size_t i = 0; i < pending_.size(); ++i) places_.FindOrAdd(pending_[i].request_id, i) = i;
+    for (size_t i = 0; i < pending_.size(); ++i) places_.FindOrAdd(OutputId(pending_[i]), i) = i;
   }
   for (RequestDelta& delta : *deltas) {
-    const size_t place = places_.FindOrAdd(delta.request_id, pending_.size());
+    const size_t place = places_.FindOrAdd(OutputId(delta), pending_.size());
     if (place == pending_.size()) {
       pending_.push_back(std::move(delta));
     } else {

@@ -12,7 +12,7 @@
 
 namespace fastllm {
 
-// Where the delta of an id is, by open addressing. Clear() keeps the memory, so a steady load allocates nothing.
+// Where the delta of an output is, by open addressing. Clear() keeps the memory, so a steady load allocates nothing.
 class DeltaPlaces {
  public:
   // The place of the id, which becomes `place` when it has none yet. Valid until the next call.
@@ -33,8 +33,8 @@ class DeltaPlaces {
 
 // One vector under one mutex. Under the mutex the eventfd is readable exactly when the vector is not empty or Close()
 // has not been seen yet, so no wake-up is lost or left over, whoever drains. The engine thread never waits here for a
-// consumer: news of a request that finds older news of it still pending joins them, so there is one delta at most for
-// each request. Deltas that a host gives back are filled again.
+// consumer: news of an output that finds older news of it still pending joins them, so there is one delta at most for
+// each output of a request. Deltas that a host gives back are filled again.
 class Outbox {
  public:
   Outbox();  // throws std::system_error when the process is out of file descriptors
@@ -64,7 +64,8 @@ class Outbox {
   std::condition_variable filled_;
   std::vector<RequestDelta> pending_;
   std::vector<RequestDelta> used_;
-  DeltaPlaces places_;  // in pending_; made when a second batch finds it filled
+  DeltaPlaces places_;  // in pending_, by the output's own id (see Request::parent_id); made when a second batch finds
+                        // it filled
   bool closed_ = false;
   bool signalled_ = false;  // the eventfd is readable
   int event_fd_ = -1;

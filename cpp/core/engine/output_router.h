@@ -41,10 +41,17 @@ class OutputRouter {
   // The request is in a step as a new sequence. How long it was queued, the first time.
   std::optional<RequestTimer::Clock::duration> MarkScheduled(RequestId id, RequestTimer::Time now);
   bool IsLive(RequestId id) const { return live_.contains(id); }
+  // The live requests that a host's handle stands for: itself, or the outputs of a request with n > 1.
+  std::vector<RequestId> LiveOf(RequestId handle) const;
 
-  // Routes the new tokens of a sequence. True when a stop string ended the request while its sequence goes on: the
-  // caller then ends the sequence. Updates of requests that are not live are ignored.
-  bool Route(const SequenceUpdate& update, RequestTimer::Time now);
+  // Keeps logprobs of the request's prompt for its next delta. Positions that it has already, which a preempted
+  // sequence computes again, are passed over.
+  void AddPromptLogprobs(PromptLogprobs logprobs);
+
+  // Routes the new tokens of a sequence, and their logprobs when there are any. True when a stop string ended the
+  // request while its sequence goes on: the caller then ends the sequence. Updates of requests that are not live are
+  // ignored.
+  bool Route(const SequenceUpdate& update, std::vector<PositionLogprobs>* logprobs, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
   bool End(RequestId id, FinishReason reason, const Status& error = {});
@@ -63,13 +70,25 @@ class OutputRouter {
     std::optional<TextStream> text;  // absent: no text was asked for or can be made
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
+    std::vector<PositionLogprobs> prompt_logprobs = {};  // not sent yet
+    int32_t num_prompt_logprobs = 0;                     // positions that are known, sent or not
+    RequestDelta unsent = {};                            // what output_kind final_only keeps for the last delta
+  };
+  // The outputs of a request with n > 1.
+  struct Family {
+    int32_t size = 0;
+    int32_t num_live = 0;
   };
   // A delta at the end of deltas_, empty but for what is known of the request.
   RequestDelta& NewDelta(const Live& live);
-  void CountFinished(FinishReason reason);
+  void Send(Live* live);  // the last of deltas_, which is of this request
+  void TakeBack();        // the last of deltas_
+  // It has had its last delta.
+  void Erase(std::unordered_map<RequestId, Live>::iterator it, FinishReason reason);
 
   std::shared_ptr<const TokenTable> tokens_;
   std::unordered_map<RequestId, Live> live_;
+  std::unordered_map<RequestId, Family> families_;  // by parent, while one of them is live
   std::vector<RequestDelta> deltas_;
   std::vector<RequestDelta> used_;  // to be filled again
   RequestTotals totals_;

@@ -20,7 +20,7 @@
 namespace fastllm {
 
 inline constexpr std::string_view kRecordingMagic = "FLLMREC";
-inline constexpr uint8_t kRecordingVersion = 2;
+inline constexpr uint8_t kRecordingVersion = 3;
 inline constexpr size_t kRecordingHeaderBytes = kRecordingMagic.size() + 1;
 inline constexpr size_t kFrameHeaderBytes = 5;
 
@@ -57,10 +57,6 @@ void VisitMembers(S& s, auto&& v) {
   auto& [blocks, block_size, caching, groups, algo, seed, step_tokens, events] = s;
   v(blocks, block_size, caching, groups, algo, seed, step_tokens, events);
 }
-template <RecordedAs<SamplingParams> S>
-void VisitMembers(S& s, auto&& v) {
-  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
-}
 template <RecordedAs<MediaSpan> S>
 void VisitMembers(S& s, auto&& v) {
   auto& [hash, offset, length] = s;
@@ -78,8 +74,10 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, keys, arrival, priority, timeout, max_queue, read_cache] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, keys, arrival, priority, timeout, max_queue, read_cache);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority,
+         timeout, max_queue, read_cache] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority, timeout,
+    max_queue, read_cache);
 }
 
 }  // namespace fastllm

@@ -29,6 +29,7 @@ struct SequenceUpdate {
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;  // a token id when one of stop_token_ids matched
   int32_t num_cached_tokens = 0;
+  int32_t result_row = 0;  // where in StepResult::rows its tokens came from
 };
 
 struct SchedulerStats {

@@ -14,6 +14,7 @@
 #include "fastllm/export.h"
 #include "fastllm/extra_keys.h"
 #include "fastllm/kv_events.h"
+#include "fastllm/logits_processor.h"
 #include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
@@ -46,6 +47,9 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // the null block included
   int32_t block_size = 0;
   std::vector<int32_t> eos_token_ids;
+  SamplingParams default_sampling_params;            // with what the model states (EngineConfig's generation_config)
+  std::vector<std::string> default_sampling_fields;  // the fields that it states
+  int32_t max_logprobs = 0;                          // alternatives that a request may ask for; -1: no limit
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };
@@ -105,7 +109,8 @@ class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a
   // table is made from the model file if it carries one (GGUF does). Errors: what is wrong with which value.
-  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {});
+  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {},
+                                                std::vector<std::shared_ptr<LogitsProcessor>> logits_processors = {});
   virtual ~Engine() = default;
 
   // Queues a request and returns its handle, never 0. Errors: kInvalidArgument for values out of range (empty
@@ -117,7 +122,8 @@ class FASTLLM_API Engine {
   // What Submit() would find wrong with the values of the request (kInvalidArgument).
   virtual Status Validate(const GenerationRequest& request) const = 0;
 
-  // Ends a request; its last delta has finish_reason kAbort. Unknown or finished handles are ignored.
+  // Ends a request with all of its outputs; their last deltas have finish_reason kAbort. Unknown or finished handles
+  // are ignored.
   virtual void Abort(uint64_t request_id) = 0;
 
   // Moves all pending deltas out, waiting up to `timeout` for the first. Empty on time-out.

@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "generate": ("fastllm_core.cli.generate", "continue a prompt and stream the text"),
     "chat": ("fastllm_core.cli.chat", "talk with a model"),
+    "serve": ("fastllm_core.cli.serve", "serve a model over HTTP, OpenAI- and Anthropic-compatible"),
     "debug": ("fastllm_core.cli.debug", "replay a recording of an engine"),
 }
 

