@@ -246,12 +246,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
                                  runtime::LogprobsModeOf(config.model.logprobs_mode)};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
-  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table,
-                                           std::move(core_options));
+  auto core =
+      std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table, std::move(core_options));
   timer.Lap("engine_thread");
   info.startup_seconds = timer.Finish();
-  return std::unique_ptr<Engine>(
-      std::make_unique<EngineImpl>(std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(table), std::move(core)));
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(
+      std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(table), std::move(core)));
 }
 
 }  // namespace fastllm

@@ -13,6 +13,7 @@
 
 #include "bindings/bind.h"
 #include "bindings/errors.h"
+#include "core/request/validate.h"
 #include "fastllm/engine.h"
 
 namespace py = pybind11;

@@ -162,7 +162,9 @@ class LLM:
             handles: list[int] = []
             try:
                 self._engine.submit_all([p.request for p in prompts], handles)
-                logprobs = {h: RequestLogprobs(p.request.sampling_params, self._tokenizer) for h, p in zip(handles, prompts)}
+                logprobs = {
+                    h: RequestLogprobs(p.request.sampling_params, self._tokenizer) for h, p in zip(handles, prompts)
+                }
                 self._collect(dict(zip(handles, outputs)), logprobs, _progress(len(prompts), use_tqdm))
             except BaseException:
                 self._abandon({h for h, out in zip(handles, outputs) if not out.finished})

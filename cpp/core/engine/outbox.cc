@@ -7,19 +7,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/engine/join_deltas.h"
+
 namespace fastllm {
-namespace {
-
-// `later` follows `delta` in the news of one request.
-void Append(RequestDelta* delta, RequestDelta later) {
-  delta->token_ids.insert(delta->token_ids.end(), later.token_ids.begin(), later.token_ids.end());
-  delta->text += later.text;
-  later.token_ids = std::move(delta->token_ids);
-  later.text = std::move(delta->text);
-  *delta = std::move(later);
-}
-
-}  // namespace
 
 Outbox::Outbox() : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
@@ -53,7 +43,7 @@ void Outbox::Join(std::vector<RequestDelta> deltas) {
     if (is_new) {
       pending_.push_back(std::move(delta));
     } else {
-      Append(&pending_[it->second], std::move(delta));
+      JoinDeltas(&pending_[it->second], std::move(delta));
     }
   }
 }

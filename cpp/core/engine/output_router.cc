@@ -1,11 +1,11 @@
 #include "core/engine/output_router.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/engine/join_deltas.h"
 
 namespace fastllm {
 
@@ -16,6 +16,7 @@ bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTim
   if (!is_new) return false;
   it->second.request = request;
   it->second.timer = RequestTimer(request->arrival_ns, now);
+  if (request->sampling.prompt_logprobs) it->second.prompt_logprobs.emplace_back();  // nothing precedes the first token
   if (tokens_ != nullptr && request->sampling.detokenize) it->second.text.emplace(tokens_, *request);
   return true;
 }
@@ -38,11 +39,6 @@ void OutputRouter::AddPromptLogprobs(PromptLogprobs logprobs) {
   const auto it = live_.find(logprobs.id);
   if (it == live_.end()) return;
   Live& live = it->second;
-  if (live.num_prompt_logprobs == 0) {
-    live.prompt_logprobs.reserve(live.request->prompt.size());
-    live.prompt_logprobs.emplace_back();  // nothing comes before the first token
-    live.num_prompt_logprobs = 1;
-  }
   const int32_t known = live.num_prompt_logprobs - logprobs.first_position;
   FASTLLM_CHECK(known >= 0, "prompt logprobs of request " + std::to_string(logprobs.id) + " begin at " +
                                 std::to_string(logprobs.first_position) + ", after a gap");
@@ -58,20 +54,8 @@ void OutputRouter::Send(Live& live, RequestDelta delta) {
     deltas_.push_back(std::move(delta));
     return;
   }
-  RequestDelta& all = live.unsent;
-  const auto append = [](auto& to, auto& from) {
-    to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
-  };
-  append(all.token_ids, delta.token_ids);
-  append(all.logprobs, delta.logprobs);
-  append(all.prompt_logprobs, delta.prompt_logprobs);
-  all.text += delta.text;
-  if (delta.finish_reason == FinishReason::kNone) return;
-  std::swap(all.token_ids, delta.token_ids);
-  std::swap(all.logprobs, delta.logprobs);
-  std::swap(all.prompt_logprobs, delta.prompt_logprobs);
-  std::swap(all.text, delta.text);
-  deltas_.push_back(std::move(delta));
+  JoinDeltas(&live.unsent, std::move(delta));
+  if (live.unsent.finish_reason != FinishReason::kNone) deltas_.push_back(std::move(live.unsent));
 }
 
 bool OutputRouter::Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now) {

@@ -35,8 +35,9 @@ class OutputRouter {
   // sequence computes again, are passed over.
   void AddPromptLogprobs(PromptLogprobs logprobs);
 
-  // Routes the new tokens of a sequence, and their logprobs when there are any. True when a stop string ended the request while its sequence goes on: the
-  // caller then ends the sequence. Updates of requests that are not live are ignored.
+  // Routes the new tokens of a sequence, and their logprobs when there are any. True when a stop string ended the
+  // request while its sequence goes on: the caller then ends the sequence. Updates of requests that are not live are
+  // ignored.
   bool Route(SequenceUpdate update, std::vector<PositionLogprobs> logprobs, RequestTimer::Time now);
 
   // Ends a live request from outside the scheduler (kAbort, kError); what was held back is sent. False when not live.
@@ -57,7 +58,7 @@ class OutputRouter {
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
     std::vector<PositionLogprobs> prompt_logprobs = {};  // not sent yet
-    int32_t num_prompt_logprobs = 0;                     // positions that are known, sent or not
+    int32_t num_prompt_logprobs = 1;                     // positions that are known, sent or not
     RequestDelta unsent = {};                            // what output_kind final_only keeps for the last delta
   };
   RequestDelta MakeDelta(Live& live) const;

@@ -15,7 +15,8 @@ std::optional<LogitsSpec> MakeLogitsSpec(const Request& request) {
   spec.repetition_penalty = sampling.repetition_penalty;
   spec.frequency_penalty = sampling.frequency_penalty;
   spec.presence_penalty = sampling.presence_penalty;
-  const bool lists = !sampling.logit_bias.empty() || sampling.allowed_token_ids || !sampling.bad_words_token_ids.empty();
+  const bool lists =
+      !sampling.logit_bias.empty() || sampling.allowed_token_ids || !sampling.bad_words_token_ids.empty();
   if (!lists && !spec.has_penalties() && sampling.dry_multiplier == 0.0f) return std::nullopt;
   spec.logit_bias = sampling.logit_bias;
   if (sampling.allowed_token_ids) spec.allowed = *sampling.allowed_token_ids;

@@ -57,9 +57,9 @@ using PositionLogprobs = std::vector<TokenLogprob>;
 // News of one request since the last delta. The last delta of a request is the one with a finish_reason;
 // nothing follows it. Concatenated over deltas, token_ids and text are the whole output.
 struct RequestDelta {
-  uint64_t request_id = 0;         // the handle that Engine::Submit returned
-  std::vector<int32_t> token_ids;  // new output tokens, the stop token included
-  std::string text;                // new text, valid UTF-8; "" when detokenize is off
+  uint64_t request_id = 0;                        // the handle that Engine::Submit returned
+  std::vector<int32_t> token_ids;                 // new output tokens, the stop token included
+  std::string text;                               // new text, valid UTF-8; "" when detokenize is off
   std::vector<PositionLogprobs> logprobs;         // one for each of token_ids when they were asked for, else empty
   std::vector<PositionLogprobs> prompt_logprobs;  // when asked for, in the first delta: one for each prompt token, the
                                                   // first of them empty
