@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/engine/join_deltas.h"
 
 namespace fastllm {
 
