@@ -1,7 +1,6 @@
 #include "core/engine/output_router.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -21,6 +20,7 @@ bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTim
     ++family.num_live;
   }
   it->second.timer = RequestTimer(request->arrival_ns, now);
+  if (request->sampling.prompt_logprobs) it->second.prompt_logprobs.emplace_back();  // nothing precedes the first token
   if (tokens_ != nullptr && request->sampling.detokenize) it->second.text.emplace(tokens_, *request);
   return true;
 }
@@ -82,11 +82,6 @@ void OutputRouter::AddPromptLogprobs(PromptLogprobs logprobs) {
   const auto it = live_.find(logprobs.id);
   if (it == live_.end()) return;
   Live& live = it->second;
-  if (live.num_prompt_logprobs == 0) {
-    live.prompt_logprobs.reserve(live.request->prompt.size());
-    live.prompt_logprobs.emplace_back();  // nothing comes before the first token
-    live.num_prompt_logprobs = 1;
-  }
   const int32_t known = live.num_prompt_logprobs - logprobs.first_position;
   FASTLLM_CHECK(known >= 0, "prompt logprobs of request " + std::to_string(logprobs.id) + " begin at " +
                                 std::to_string(logprobs.first_position) + ", after a gap");

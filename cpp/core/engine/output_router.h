@@ -71,7 +71,7 @@ class OutputRouter {
     int32_t num_cached_tokens = 0;
     RequestTimer timer;
     std::vector<PositionLogprobs> prompt_logprobs = {};  // not sent yet
-    int32_t num_prompt_logprobs = 0;                     // positions that are known, sent or not
+    int32_t num_prompt_logprobs = 1;                     // positions that are known, sent or not
     RequestDelta unsent = {};                            // what output_kind final_only keeps for the last delta
   };
   // The outputs of a request with n > 1.
