@@ -8,9 +8,12 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -107,9 +110,14 @@ class EngineImpl final : public Engine {
     if (IsForked()) return {};
     return core_->Drain(std::min<std::chrono::milliseconds>(timeout, kLongestWait));
   }
+  void DrainInto(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas) override {
+    if (IsForked()) return deltas->clear();
+    core_->DrainInto(std::min<std::chrono::milliseconds>(timeout, kLongestWait), deltas);
+  }
   int event_fd() const override { return core_->event_fd(); }
   const EngineInfo& info() const override { return info_; }
-  EngineStats stats() const override { return core_->stats(); }
+  // fork() may have copied them half written, for ever.
+  EngineStats stats() const override { return IsForked() ? EngineStats{} : core_->stats(); }
   Status health() const override {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
     return core_->health();
@@ -134,6 +142,17 @@ class EngineImpl final : public Engine {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
     return core_->ResetPrefixCache();
   }
+  Result<int32_t> CountCachedTokens(std::vector<int32_t> tokens, ExtraKeys keys) override {
+    FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    FASTLLM_RETURN_IF_ERROR(ValidateExtraKeys(keys, static_cast<int64_t>(tokens.size())));
+    return core_->CountCachedTokens(std::move(tokens), std::move(keys));
+  }
+  Result<int32_t> PinPrefix(std::vector<int32_t> tokens, ExtraKeys keys, int32_t priority, int64_t ttl_ms) override {
+    FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    FASTLLM_RETURN_IF_ERROR(ValidateExtraKeys(keys, static_cast<int64_t>(tokens.size())));
+    return core_->PinPrefix(std::move(tokens), std::move(keys), priority, ttl_ms);
+  }
+  KvEventBatch DrainKvEvents(size_t most) override { return IsForked() ? KvEventBatch{} : core_->DrainKvEvents(most); }
   bool DrainAndShutdown(std::chrono::milliseconds timeout) override {
     return IsForked() || core_->DrainAndShutdown(std::min(timeout, kLongestWait));
   }
@@ -243,10 +262,8 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
   return options;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens,
-                                               std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
+Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::optional<TokenTable> tokens,
+                                             std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
   api::PhaseTimer timer;
   FASTLLM_ASSIGN_OR_RETURN(
@@ -287,6 +304,21 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   return std::unique_ptr<Engine>(
       std::make_unique<EngineImpl>(std::move(info), limits, static_cast<uint64_t>(config.model.seed), std::move(table),
                                    std::move(processors), std::move(core)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens,
+                                               std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
+  try {
+    return CreateEngine(config, std::move(tokens), std::move(logits_processors));
+  } catch (const std::bad_alloc&) {
+    return Status::ResourceExhausted("out of memory while the engine was made");
+  } catch (const std::system_error& e) {  // threads, file descriptors
+    return Status::ResourceExhausted(std::string("the engine cannot be made: ") + e.what());
+  } catch (const std::exception& e) {
+    return Status::Internal(std::string("the engine cannot be made: ") + e.what());
+  }
 }
 
 }  // namespace fastllm

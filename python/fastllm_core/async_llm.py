@@ -178,6 +178,18 @@ class AsyncLLM:
         """As LLM.reset_prefix_cache()."""
         await asyncio.to_thread(self._engine.reset_prefix_cache)
 
+    async def count_cached_tokens(self, prompt) -> int:
+        """As LLM.count_cached_tokens()."""
+        return await asyncio.to_thread(lifecycle.count_cached_tokens, self._engine, prompt, self._tokenizer)
+
+    async def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """As LLM.pin_prefix()."""
+        return await asyncio.to_thread(lifecycle.pin_prefix, self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """As LLM.kv_events()."""
+        return self._engine.drain_kv_events(most)
+
     async def drain(self, timeout: float) -> bool:
         """As LLM.drain()."""
         return await asyncio.to_thread(self._engine.drain_and_shutdown, timeout)

@@ -68,7 +68,10 @@ def make_prompt(prompt, params: SamplingParams, tokenizer, scheduling: Schedulin
 
 
 def _with_tokens(params: SamplingParams, tokenizer) -> SamplingParams:
-    """The parameters with their bad words as tokens, which is what the engine knows."""
+    """The parameters with what only the tokenizer knows: bad words as tokens, and its side of truncation."""
+    if params.truncate_prompt_tokens is not None and params.truncation_side is None and tokenizer is not None:
+        params = params.clone()
+        params.truncation_side = tokenizer.truncation_side
     if not params.bad_words:
         return params
     if tokenizer is None:

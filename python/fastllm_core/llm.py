@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastllm_core import lifecycle
 from fastllm_core._C import SamplingParams
 from fastllm_core.beam_search import Beams, BeamSearchOutput, BeamSearchParams, carry_on, new_beams, step_params
-from fastllm_core.errors import FastLLMError, InvalidArgumentError, of_request
+from fastllm_core.errors import FastLLMError, InvalidArgumentError, QueueFullError, of_request
 from fastllm_core.inputs import Prompt, at_index, is_single, make_prompt, make_prompts, schedulings
 from fastllm_core.loading import load, sampling_defaults
 from fastllm_core.logprobs import RequestLogprobs
@@ -179,6 +179,22 @@ class LLM:
         """Forgets all cached prefixes; InvalidStateError while a request holds blocks."""
         self._engine.reset_prefix_cache()
 
+    def count_cached_tokens(self, prompt) -> int:
+        """How many tokens of a prompt (as in generate()) its request would find in the prefix cache now."""
+        return lifecycle.count_cached_tokens(self._engine, prompt, self._tokenizer)
+
+    def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """Keeps what is cached of a prompt longer than what is not pinned; how many tokens that is.
+
+        priority: 1 to 63, higher ones are kept longer; 0 ends a pin. ttl: seconds, or None for no end. A pinned block
+        is still taken when no other is free.
+        """
+        return lifecycle.pin_prefix(self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """The oldest KV events since the last call (KvEventBatch). Needs kv_events_buffer_size."""
+        return self._engine.drain_kv_events(most)
+
     def drain(self, timeout: float) -> bool:
         """Refuses new requests, gives those that run `timeout` seconds, then ends the engine.
 
@@ -201,14 +217,12 @@ class LLM:
         return {"prompt": text, "prompt_token_ids": self._tokenizer.encode(text, add_special_tokens=False)}
 
     def _run(self, prompts: list[Prompt], use_tqdm: bool) -> list[RequestOutput]:
+        self._engine.check_health()  # in a forked child the lock may be held for ever
         with self._lock:
             outputs = [self._new_output(p) for p in prompts]
             handles: list[int] = []
             try:
-                self._engine.submit_all([p.request for p in prompts], handles)
-                logprobs = [self._new_logprobs(p.request.sampling_params) for p in prompts]
-                running = dict(zip(handles, outputs))
-                self._collect(running, dict(zip(handles, logprobs)), _progress(len(prompts), use_tqdm))
+                self._collect([p.request for p in prompts], handles, outputs, _progress(len(prompts), use_tqdm))
             except BaseException:
                 self._abandon({h: len(out.outputs) for h, out in zip(handles, outputs) if not out.finished})
                 raise
@@ -223,14 +237,36 @@ class LLM:
     def _new_logprobs(self, params: SamplingParams) -> list[RequestLogprobs]:
         return [RequestLogprobs(params, self._tokenizer) for _ in range(params.n)]
 
-    def _collect(self, running: dict[int, RequestOutput], logprobs: dict[int, list[RequestLogprobs]], progress) -> None:
-        """Takes deltas until nothing runs. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
+    def _submit(self, requests: list, handles: list[int], outputs: list[RequestOutput]) -> dict[int, RequestOutput]:
+        """Queues the requests that have no handle yet, as many as the queue takes; those that it took."""
+        first = len(handles)
+        try:
+            self._engine.submit_all(requests, handles)
+        except QueueFullError:
+            if all(out.finished for out in outputs[: len(handles)]):
+                raise  # nothing of ours will make room
+        return dict(zip(handles[first:], outputs[first:]))
+
+    def _collect(self, requests: list, handles: list[int], outputs: list[RequestOutput], progress) -> None:
+        """Runs all requests to their end. Waits on the engine's eventfd, where Ctrl-C is heard at once."""
         waiter = select.poll()
         waiter.register(self._engine.event_fd, select.POLLIN)
-        texts: dict[int, list[list[str]]] = {handle: [[] for _ in out.outputs] for handle, out in running.items()}
-        left = {handle: len(out.outputs) for handle, out in running.items()}  # outputs that are not finished
+        running: dict[int, RequestOutput] = {}
+        logprobs: dict[int, list[RequestLogprobs]] = {}
+        texts: dict[int, list[list[str]]] = {}
+        left: dict[int, int] = {}  # outputs that are not finished
         with progress:
-            while running:
+            while True:
+                if len(handles) < len(requests):
+                    first = len(handles)
+                    fresh = self._submit(requests, handles, outputs)
+                    running |= fresh
+                    for (handle, out), request in zip(fresh.items(), requests[first:]):
+                        logprobs[handle] = self._new_logprobs(request.sampling_params)
+                        texts[handle] = [[] for _ in out.outputs]
+                        left[handle] = len(out.outputs)
+                if not running:
+                    return
                 waiter.poll()
                 deltas = self._engine.drain()
                 if not deltas:

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+from fastllm_core.errors import EngineDeadError
 from fastllm_core.outputs import Piece, join_deltas
 
 # A timer that never fires in practice; see _ClosingBell.
@@ -195,7 +196,7 @@ class Dispatcher:
             open_groups = {ref for ref, _ in self._slots.values()}
             slots = [(h, ref(), slot) for h, (ref, slot) in self._slots.items()]
             for handle, group, slot in slots:
-                if group is not None:
+                if group is not None and not group.finished:
                     group.put(slot, Piece([], "", "error", None, message, 0))
                     del self._slots[handle]
                     self.engine.abort(handle)
@@ -207,13 +208,23 @@ class Dispatcher:
         # Put under the lock: a loop that drains later must not deliver earlier.
         fresh = {}
         with self._lock:
-            for delta in self.engine.drain():
+            deltas = self.engine.drain()
+            for delta in deltas:
                 ref, slot = self._slots.get(delta.request_id, (None, 0))
                 group = ref() if ref is not None else None
                 if group is not None and group.put(slot, Piece.of(delta)):  # None: closed before its end
                     fresh[id(group)] = group
         for group in fresh.values():
             _wake(group)
+        if not deltas and self._is_dead():
+            self.fail_all("the engine ended")  # it had not even the memory to say so
+
+    def _is_dead(self) -> bool:
+        try:
+            self.engine.check_health()
+        except EngineDeadError:
+            return True
+        return False
 
 
 def _wake(group: Group) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -137,9 +138,9 @@ class _Watchdog:
             return function()
         finally:
             with self._changed:
-                in_time = self._deadlines.pop(me, None) is not None
-            while not in_time:  # it is on its way, and must not arrive anywhere else
-                time.sleep(0)
+                fired = self._deadlines.pop(me, None) is None
+            while fired and not isinstance(sys.exc_info()[1], _OutOfTime):
+                time.sleep(0)  # it is on its way, and must not arrive anywhere else
 
     def _watch(self) -> None:
         with self._changed:

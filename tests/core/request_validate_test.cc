@@ -79,8 +79,7 @@ TEST(ValidateRequest, OutputsTimesThePromptsTokens) {
   SamplingParams s;
   s.n = 16384;
   EXPECT_EQ(Ok(Prompt(4096), s, big), 16);  // 2^26 exactly
-  EXPECT_EQ(Error(Prompt(4097), s, big),
-            "n times the prompt's tokens must be at most 67108864, got 16384 times 4097");
+  EXPECT_EQ(Error(Prompt(4097), s, big), "n times the prompt's tokens must be at most 67108864, got 16384 times 4097");
 }
 
 TEST(ValidateRequest, StopStrings) {

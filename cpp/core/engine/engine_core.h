@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
@@ -45,6 +46,8 @@ class EngineCore {
   void Abort(RequestId id);
   // As Engine::Drain(); once the engine thread has ended it does not wait.
   std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout);
+  void DrainInto(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas);
+  KvEventBatch DrainKvEvents(size_t most);
   int event_fd() const;
   EngineStats stats() const;
   Status health() const;
@@ -54,13 +57,16 @@ class EngineCore {
   Status Sleep(int32_t level);
   Status Wake(std::vector<std::string> tags);
   Status ResetPrefixCache();
+  Result<int32_t> CountCachedTokens(std::vector<TokenId> tokens, ExtraKeys keys);
+  Result<int32_t> PinPrefix(std::vector<TokenId> tokens, ExtraKeys keys, int32_t priority, int64_t ttl_ms);
   bool DrainAndShutdown(std::chrono::milliseconds timeout);
   void Shutdown();
 
  private:
   struct Impl;
   Status Check(const Request& request) const;
-  Status Call(Control control);
+  Result<int32_t> Ask(Control control);
+  Status Call(Control control) { return Ask(std::move(control)).status(); }
 
   std::unique_ptr<Impl> impl_;
 };

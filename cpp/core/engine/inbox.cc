@@ -46,12 +46,12 @@ void Inbox::Abort(RequestId id) {
   filled_.notify_one();
 }
 
-std::future<Status> Inbox::Post(Control control) {
-  std::future<Status> answer = control.done.get_future();
+std::future<Result<int32_t>> Inbox::Post(Control control) {
+  std::future<Result<int32_t>> answer = control.answer.get_future();
   {
     std::lock_guard lock(mutex_);
     if (batch_.closed) {
-      control.done.set_value(why_);
+      control.Done(why_);
       return answer;
     }
     batch_.controls.push_back(std::move(control));
@@ -86,6 +86,12 @@ Inbox::Batch Inbox::Take(bool wait) {
   std::swap(taken.controls, batch_.controls);
   taken.closed = batch_.closed;
   return taken;
+}
+
+void Inbox::Drop() noexcept {
+  std::lock_guard lock(mutex_);
+  batch_.adds.clear();
+  batch_.controls.clear();
 }
 
 Status Inbox::status() const {

@@ -58,8 +58,9 @@ Status CheckBiases(const SamplingParams& sampling, int32_t vocab_size) {
 
 Status CheckBadWords(const SamplingParams& sampling, int32_t vocab_size) {
   if (!sampling.bad_words.empty()) {
-    return Status::InvalidArgument("bad_words need a tokenizer, which the engine does not have: pass their tokens in "
-                                   "bad_words_token_ids");
+    return Status::InvalidArgument(
+        "bad_words need a tokenizer, which the engine does not have: pass their tokens in "
+        "bad_words_token_ids");
   }
   const auto& words = sampling.bad_words_token_ids;
   FASTLLM_RETURN_IF_ERROR(CheckCount("bad_words", " words", words.size(), kMaxBadWords));
@@ -92,8 +93,8 @@ Status CheckProcessors(const SamplingParams& sampling, const RequestLimits& limi
   if (sampling.allowed_token_ids) {
     const std::vector<TokenId>& ids = *sampling.allowed_token_ids;
     if (ids.empty()) return Status::InvalidArgument("allowed_token_ids must not be empty");
-    FASTLLM_RETURN_IF_ERROR(CheckCount("allowed_token_ids", " ids, the model's vocabulary", ids.size(),
-                                       limits.vocab_size));
+    FASTLLM_RETURN_IF_ERROR(
+        CheckCount("allowed_token_ids", " ids, the model's vocabulary", ids.size(), limits.vocab_size));
     FASTLLM_RETURN_IF_ERROR(CheckIds("allowed_token_ids", ids, limits.vocab_size));
   }
   FASTLLM_RETURN_IF_ERROR(CheckBiases(sampling, limits.vocab_size));

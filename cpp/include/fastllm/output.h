@@ -58,11 +58,11 @@ using PositionLogprobs = std::vector<TokenLogprob>;
 // nothing follows it. Concatenated over deltas, token_ids and text are the whole output. A request with n > 1 is at its
 // end when all of its outputs are.
 struct RequestDelta {
-  uint64_t request_id = 0;         // the handle that Engine::Submit returned
-  int32_t index = 0;               // of the output, below SamplingParams::n; each output has its own deltas
-  std::vector<int32_t> token_ids;  // new output tokens, the stop token included
-  std::string text;                // new text, valid UTF-8; "" when detokenize is off
-  std::vector<PositionLogprobs> logprobs;         // one for each of token_ids when they were asked for, else empty
+  uint64_t request_id = 0;                 // the handle that Engine::Submit returned
+  int32_t index = 0;                       // of the output, below SamplingParams::n; each output has its own deltas
+  std::vector<int32_t> token_ids;          // new output tokens, the stop token included
+  std::string text;                        // new text, valid UTF-8; "" when detokenize is off
+  std::vector<PositionLogprobs> logprobs;  // one for each of token_ids when they were asked for, else empty
   std::vector<PositionLogprobs> prompt_logprobs;  // when asked for, in the first delta: one for each prompt token, the
                                                   // first of them empty
   FinishReason finish_reason = FinishReason::kNone;

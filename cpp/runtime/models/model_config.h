@@ -50,8 +50,9 @@ struct ModelSource {
 
 // Opens a .gguf file or a Hugging Face folder. load_format: auto, gguf, safetensors, dummy (folder with config.json
 // only). generation_config says where sampling defaults come from: auto (the model), vllm (nowhere), or a folder with a
-// generation_config.json, whose end-of-sequence ids then count in place of those in the model's own. Errors: kNotFound with what was looked for; kUnimplemented names the architecture and lists the known ones;
-// kInvalidArgument names a config value that is missing or out of range; kDataLoss for damaged files.
+// generation_config.json, whose end-of-sequence ids then count in place of those in the model's own. Errors: kNotFound
+// with what was looked for; kUnimplemented names the architecture and lists the known ones; kInvalidArgument names a
+// config value that is missing or out of range; kDataLoss for damaged files.
 Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format,
                               const std::string& generation_config = "auto");
 

@@ -18,7 +18,7 @@ struct RunnerSequence {
   int32_t num_prompt_tokens = 0;
   int32_t num_computed_tokens = 0;
   SamplingSpec sampling;
-  std::vector<BlockId> blocks;  // the table of the one KV group
+  std::vector<BlockId> blocks;                // the table of the one KV group
   std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
   bool wants_prompt_logprobs = false;         // and none has been given: all its output is still to come
 

@@ -99,9 +99,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
-    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
-                                                              options.sched.max_num_seqs, options.logprobs_mode,
-                                                              options.logits_processors));
+    FASTLLM_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
+                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));

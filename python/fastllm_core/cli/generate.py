@@ -51,7 +51,7 @@ def _prompt(parser: flags.FlagParser, args) -> str:
             return given
     if sys.stdin.isatty():
         parser.error("no prompt: give it as an argument, as --prompt, or on standard input")
-    return sys.stdin.read()
+    return flags.read_stdin(parser)
 
 
 def _request(llm: AsyncLLM, text: str, args) -> dict:

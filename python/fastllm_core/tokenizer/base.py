@@ -30,6 +30,7 @@ class Tokenizer(ABC):
     eos_token_ids: list[int]
     chat_template: ChatTemplate | None = None
     _longest: int | None = None
+    truncation_side: str = "left"  # which end of a prompt truncate_prompt_tokens cuts off when the request does not say
 
     @property
     def eos_token_id(self) -> int | None:
