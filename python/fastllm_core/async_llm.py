@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 
 from fastllm_core import lifecycle
 from fastllm_core._C import GenerationRequest, SamplingParams
-from fastllm_core.errors import InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, make_prompt
-from fastllm_core.loading import load
-from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
+from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, carry_on, new_beams, step_params
+from fastllm_core.errors import InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, Scheduling, make_prompt
+from fastllm_core.loading import load, sampling_defaults
+from fastllm_core.logprobs import position
+from fastllm_core.output_state import OutputState
+from fastllm_core.outputs import RequestOutput, RequestOutputKind
 from fastllm_core.streams import Dispatcher, Group
 from fastllm_core.text_workers import TextWorkers
 
@@ -36,33 +39,38 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | None = None,
+        priority: int = 0,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
-        output_kind: CUMULATIVE (vLLM's default) holds everything so far, DELTA only what is new, FINAL_ONLY comes
-        once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
+        output_kind: in place of the parameters'; CUMULATIVE (vLLM's default) holds everything so far, DELTA only what
+        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the
+        generator ends the request.
+        priority, timeout_ms, max_queue_time_ms: as in LLM.generate(). QueueFullError when too many requests wait.
         """
-        params = SamplingParams() if sampling_params is None else sampling_params
+        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
         if request_id is None:
             request_id = f"auto-{next(self._counter)}"
         self._check_free(request_id)
-        made = await self._make_prompt(prompt, params)
+        made = await self._make_prompt(prompt, params, Scheduling(priority, timeout_ms, max_queue_time_ms))
         self._check_free(request_id)  # once more: another may have taken it meanwhile
-        group = self.submit([made.request], quiet=output_kind is RequestOutputKind.FINAL_ONLY)
+        kind = output_kind or params.output_kind
+        group = self.submit([made.request], quiet=kind is RequestOutputKind.FINAL_ONLY)
         self._groups[request_id] = group
         try:
-            state = _OutputState(request_id, made, output_kind)
-            finished = False
-            while not finished:
+            state = OutputState(request_id, made, kind, self._tokenizer)
+            while not state.finished:
                 for _, piece in await group.get():
-                    finished = piece.finish_reason is not None
                     if piece.finish_reason == "error":
                         self._engine.check_health()  # says why when the whole engine is dead
-                        raise InternalError(f"request {request_id}: {piece.error}")
-                    output = state.take(piece)
-                    if output is not None:
-                        yield output
+                        raise of_request(request_id, piece)
+                    state.take(piece)
+                output = state.output()
+                if output is not None:
+                    yield output
         finally:
             self._groups.pop(request_id, None)
             group.close()
@@ -92,6 +100,36 @@ class AsyncLLM:
         group = self._groups.get(request_id)
         if group is not None:
             group.abort()
+
+    async def beam_search(self, prompt, params: BeamSearchParams) -> BeamSearchOutput:
+        """As LLM.beam_search(), for one prompt. Cancelling it ends what runs."""
+        step = step_params(params)
+        first = await self._make_prompt(prompt, step, Scheduling())
+        self._engine.validate(first.request)
+        beams = new_beams(prompt, first, params, self._engine.info)
+        while live := beams.live():
+            requests = [make_prompt(carry_on(b.orig_prompt, b.tokens), step, None).request for b in live]
+            group = self.submit(requests, quiet=True)
+            try:
+                pieces: dict[int, list] = {}
+                while not group.finished or len(pieces) < len(live):
+                    for slot, piece in await group.get():
+                        if piece.finish_reason == "error":
+                            self._engine.check_health()
+                            raise of_request(f"beam {slot}", piece)
+                        pieces.setdefault(slot, []).extend(piece.logprobs)
+            finally:
+                group.close()
+            beams.advance([position(pieces[slot][0], self._tokenizer) for slot in range(len(live))])
+        return beams.output(self._tokenizer)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """As LLM.get_default_sampling_params()."""
+        return self._engine.info.default_sampling_params
+
+    def get_diff_sampling_param(self) -> dict:
+        """As LLM.get_diff_sampling_param()."""
+        return sampling_defaults(self._engine.info)
 
     def get_tokenizer(self):
         """The tokenizer, or None with skip_tokenizer_init."""
@@ -140,6 +178,18 @@ class AsyncLLM:
         """As LLM.reset_prefix_cache()."""
         await asyncio.to_thread(self._engine.reset_prefix_cache)
 
+    async def count_cached_tokens(self, prompt) -> int:
+        """As LLM.count_cached_tokens()."""
+        return await asyncio.to_thread(lifecycle.count_cached_tokens, self._engine, prompt, self._tokenizer)
+
+    async def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """As LLM.pin_prefix()."""
+        return await asyncio.to_thread(lifecycle.pin_prefix, self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """As LLM.kv_events()."""
+        return self._engine.drain_kv_events(most)
+
     async def drain(self, timeout: float) -> bool:
         """As LLM.drain()."""
         return await asyncio.to_thread(self._engine.drain_and_shutdown, timeout)
@@ -152,45 +202,19 @@ class AsyncLLM:
         if request_id in self._groups:
             raise InvalidArgumentError(f"request_id {request_id!r} is in use by a request that runs")
 
-    async def _make_prompt(self, prompt, params: SamplingParams) -> Prompt:
+    async def _make_prompt(self, prompt, params: SamplingParams, asked: Scheduling) -> Prompt:
         """As make_prompt(), with the text tokenized in another thread."""
         text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
         given_ids = isinstance(prompt, dict) and prompt.get("prompt_token_ids") is not None
         if not isinstance(text, str) or given_ids or self._tokenizer is None:
-            return make_prompt(prompt, params, self._tokenizer)
+            return make_prompt(prompt, params, self._tokenizer, asked)
         rest = prompt if isinstance(prompt, dict) else {"prompt": prompt}
-        make_prompt({**rest, "prompt_token_ids": [0]}, params, None)  # an unknown key is an error before any work
-        return make_prompt({**rest, "prompt_token_ids": await self._workers.encode(text)}, params, None)
+        # An unknown key is an error before any work.
+        make_prompt({**rest, "prompt_token_ids": [0]}, params, self._tokenizer, asked)
+        ids = await self._workers.encode(text)
+        return make_prompt({**rest, "prompt_token_ids": ids}, params, self._tokenizer, asked)
 
 
 def _shutdown(engine, workers: TextWorkers) -> None:
     engine.shutdown()
     workers.shutdown()
-
-
-class _OutputState:
-    """Makes the outputs of one request from its news."""
-
-    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind):
-        self._request_id = request_id
-        self._prompt = prompt
-        self._ids = prompt.request.prompt_token_ids
-        self._kind = kind
-        self._all: Piece | None = None
-
-    def take(self, piece: Piece) -> RequestOutput | None:
-        finished = piece.finish_reason is not None
-        if self._kind is not RequestOutputKind.DELTA:
-            self._all = piece = join_deltas(self._all, piece)
-            if self._kind is RequestOutputKind.FINAL_ONLY and not finished:
-                return None
-        completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
-        return RequestOutput(
-            self._request_id,
-            self._prompt.text,
-            self._ids,
-            [completion],
-            finished,
-            piece.num_cached_tokens,
-            piece.metrics,
-        )

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+from fastllm_core.errors import EngineDeadError
 from fastllm_core.outputs import Piece, join_deltas
 
 # A timer that never fires in practice; see _ClosingBell.
@@ -14,7 +15,7 @@ _FAR_SECONDS = 10 * 365 * 86400
 
 
 def join_all(pieces: Sequence[Piece]) -> Piece:
-    """Consecutive pieces of one request as one, in pairs, so that many of them do not cost the square."""
+    """Consecutive pieces of one output as one, in pairs, so that many of them do not cost the square."""
     pieces = list(pieces)
     while len(pieces) > 1:
         odd = pieces[-1:] if len(pieces) % 2 else []
@@ -36,7 +37,7 @@ class Group:
         self.handles: list[int] = []
         self._dispatcher = dispatcher
         self._news: deque[tuple[int, Piece]] = deque()
-        self._open = size  # requests whose last piece has not come
+        self._open = size  # outputs whose last piece has not come
         self._quiet = quiet
         self._ready = False
         self._waiter: asyncio.Future | None = None  # used in the thread of the loop alone
@@ -58,9 +59,10 @@ class Group:
             self._waiter.set_result(None)
 
     async def get(self) -> list[tuple[int, Piece]]:
-        """All news since the last call as (place of the request in the group, piece), waiting for some.
+        """All news since the last call as (place of the request in the group, piece), waiting for some; one piece at
+        most for each output.
 
-        A quiet group is woken when all its requests have ended, or one in error. Empty after a wake() without news.
+        A quiet group is woken when all its outputs have ended, or one in error. Empty after a wake() without news.
         """
         while not self._ready:
             self._waiter = self.loop.create_future()
@@ -90,10 +92,10 @@ class Group:
 
 
 def _by_slot(news: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
-    slots: dict[int, list[Piece]] = {}
+    slots: dict[tuple[int, int], list[Piece]] = {}
     for slot, piece in news:
-        slots.setdefault(slot, []).append(piece)
-    return [(slot, join_all(pieces)) for slot, pieces in slots.items()]
+        slots.setdefault((slot, piece.index), []).append(piece)
+    return [(slot, join_all(pieces)) for (slot, _), pieces in slots.items()]
 
 
 class _ClosingBell:
@@ -150,7 +152,7 @@ class Dispatcher:
         quiet: the reader wants the end only and is not woken before.
         """
         loop = asyncio.get_running_loop()
-        group = Group(self, loop, len(requests), quiet)
+        group = Group(self, loop, sum(request.sampling_params.n for request in requests), quiet)
         ref = weakref.ref(group)
         try:
             with self._lock:  # the first delta must not be drained before its group is known
@@ -194,7 +196,7 @@ class Dispatcher:
             open_groups = {ref for ref, _ in self._slots.values()}
             slots = [(h, ref(), slot) for h, (ref, slot) in self._slots.items()]
             for handle, group, slot in slots:
-                if group is not None:
+                if group is not None and not group.finished:
                     group.put(slot, Piece([], "", "error", None, message, 0))
                     del self._slots[handle]
                     self.engine.abort(handle)
@@ -206,13 +208,23 @@ class Dispatcher:
         # Put under the lock: a loop that drains later must not deliver earlier.
         fresh = {}
         with self._lock:
-            for delta in self.engine.drain():
+            deltas = self.engine.drain()
+            for delta in deltas:
                 ref, slot = self._slots.get(delta.request_id, (None, 0))
                 group = ref() if ref is not None else None
                 if group is not None and group.put(slot, Piece.of(delta)):  # None: closed before its end
                     fresh[id(group)] = group
         for group in fresh.values():
             _wake(group)
+        if not deltas and self._is_dead():
+            self.fail_all("the engine ended")  # it had not even the memory to say so
+
+    def _is_dead(self) -> bool:
+        try:
+            self.engine.check_health()
+        except EngineDeadError:
+            return True
+        return False
 
 
 def _wake(group: Group) -> None:

@@ -43,7 +43,12 @@ def test_completion_stream_is_the_same_text(smollm):
     # never null, so here it must not validate.
     client = smollm.client(_strict_response_validation=False)
     stream = client.completions.create(
-        model="smollm2", prompt=NUMBERS, max_tokens=8, temperature=0, stream=True, stream_options={"include_usage": True}
+        model="smollm2",
+        prompt=NUMBERS,
+        max_tokens=8,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
     )
     chunks = list(stream)
     assert "".join(c.choices[0].text for c in chunks[:-1]) == " 6 7 8 9"
@@ -95,7 +100,12 @@ def test_chat_stream(client):
     """4.17: the role first, then content, then the reason once, then usage."""
     whole = client.chat.completions.create(model="smollm2", messages=HELLO, max_tokens=5, temperature=0)
     stream = client.chat.completions.create(
-        model="smollm2", messages=HELLO, max_tokens=5, temperature=0, stream=True, stream_options={"include_usage": True}
+        model="smollm2",
+        messages=HELLO,
+        max_tokens=5,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
     )
     chunks = list(stream)
     assert (chunks[0].choices[0].delta.role, chunks[0].choices[0].delta.content) == ("assistant", "")

@@ -176,7 +176,10 @@ def test_queue_is_bounded(strict):
         begun = threading.Event()
 
         def wait_in_line():
-            with strict.http(headers=AUTH) as other, other.stream("POST", COMPLETIONS, json={**SHORT, "stream": True}) as r:
+            with (
+                strict.http(headers=AUTH) as other,
+                other.stream("POST", COMPLETIONS, json={**SHORT, "stream": True}) as r,
+            ):
                 for line in r.iter_lines():
                     waiting.append(line)
                     begun.set()
@@ -199,7 +202,11 @@ def test_request_template_has_a_time_limit(strict):
     """A83: trusted templates are sandboxed, and stopped when they take too long; others go on meanwhile."""
     text = "x" * 3000
     loops = "{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}"
-    body = {"messages": [{"role": "user", "content": "hi"}], "chat_template": loops, "chat_template_kwargs": {"s": text}}
+    body = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "chat_template": loops,
+        "chat_template_kwargs": {"s": text},
+    }
     answer = strict.post(CHAT, body, headers=AUTH)
     assert answer.status_code == 400
     assert "0.5 s" in answer.json()["error"]["message"]

@@ -190,7 +190,10 @@ def test_echo(tiny):
     assert none["choices"][0]["finish_reason"] == "length"
     assert none["usage"] == {**none["usage"], "prompt_tokens": 2, "completion_tokens": 0}
     refused(tiny, {"prompt": [320], "echo": True, "max_tokens": 0})
-    with tiny.http() as http, http.stream("POST", COMPLETIONS, json={"prompt": "ab", "echo": True, "stream": True}) as r:
+    with (
+        tiny.http() as http,
+        http.stream("POST", COMPLETIONS, json={"prompt": "ab", "echo": True, "stream": True}) as r,
+    ):
         text = "".join(e["choices"][0]["text"] for e in events(r)[:-1])
     assert text.startswith("ab")
 

@@ -31,6 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     except FastLLMError as e:
         print(f"fastllm: error: {e}", file=sys.stderr)
         return EXIT_ERROR
+    except UnicodeDecodeError as e:  # of what was typed or piped in
+        print(f"fastllm: error: the input is not {e.encoding}: byte 0x{e.object[e.start]:02x}", file=sys.stderr)
+        return EXIT_ERROR
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -107,3 +107,12 @@ def prepare_stdout() -> None:
     """Text that the terminal's encoding lacks is shown as '?' instead of ending the program."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
+
+
+def read_stdin(parser: FlagParser) -> str:
+    """Standard input as text; bytes that are no UTF-8 end the program with 2 and are named with their place."""
+    data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as e:
+        parser.error(f"standard input is not UTF-8: byte 0x{data[e.start]:02x} at offset {e.start}")

@@ -91,10 +91,11 @@ class Run:
             if piece.finish_reason == "error":
                 raise self._failure(piece)
             self.completion_tokens += len(piece.token_ids)
-            if piece.num_cached_tokens != self._cached.get(slot, 0):
+            # The other outputs find the prompt of the first in the cache.
+            if piece.index == 0 and piece.num_cached_tokens != self._cached.get(slot, 0):
                 self._cached[slot] = piece.num_cached_tokens
                 self.cached_tokens = sum(self._cached.values())
-            choice = slot * self.plan.n + getattr(piece, "index", 0)
+            choice = slot * self.plan.n + piece.index
             if piece.finish_reason is not None:
                 self.unfinished -= 1
             self._timer.piece(choice, piece)

@@ -30,6 +30,7 @@ class Tokenizer(ABC):
     eos_token_ids: list[int]
     chat_template: ChatTemplate | None = None
     _longest: int | None = None
+    truncation_side: str = "left"  # which end of a prompt truncate_prompt_tokens cuts off when the request does not say
 
     @property
     def eos_token_id(self) -> int | None:
@@ -60,6 +61,18 @@ class Tokenizer(ABC):
         if self._strip_leading_space() and data.startswith(b" "):
             data = data[1:]
         return data.decode("utf-8", errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """What one token stands for within a text; may be part of a character."""
+        pieces, _ = self._pieces()
+        if not 0 <= token < len(pieces):
+            raise InvalidArgumentError(f"token id {token} is outside [0, {len(pieces)})")
+        return pieces[token]
+
+    def token_text(self, token: int) -> str:
+        """token_bytes() as text, invalid UTF-8 replaced by U+FFFD; "" for an id that has no piece."""
+        pieces, _ = self._pieces()
+        return pieces[token].decode("utf-8", errors="replace") if token < len(pieces) else ""
 
     def apply_chat_template(self, messages, add_generation_prompt: bool = True, tokenize: bool = False, **options):
         """The messages as the text that the model was trained on, or as ids with `tokenize`.
