@@ -200,20 +200,23 @@ def test_shutdown_ends_the_streams(tiny_options):
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_loop_that_is_closed_ends_its_requests(tiny, new_loop, keep):
-    """Closed without shutdown_asyncgens, with the generators still in somebody's hands or not."""
+    """Closed without shutdown_asyncgens, with the generators still in somebody's hands or not. The engine is paused, so
+    that none of them can come to its own end before."""
     loop = new_loop()
-    before = tiny.stats().scheduled_tokens
+    asyncio.run(tiny.pause_generation(mode="keep"))
     streams = [tiny.generate({"prompt_token_ids": [5, n]}, greedy(3000, detokenize=False)) for n in range(50)]
-    for stream in streams:
-        loop.run_until_complete(anext(stream))
-    assert tiny.stats().running > 0
-    del stream
+    tasks = [loop.create_task(anext(stream)) for stream in streams]
+    while tiny.stats().waiting_paused < 50:
+        loop.run_until_complete(asyncio.sleep(0))
+    before = tiny.stats().scheduled_tokens
     if not keep:
         streams.clear()
+        tasks.clear()
     loop.close()
+    asyncio.run(tiny.resume_generation())
     asyncio.run(idle(tiny))
-    assert tiny.stats().scheduled_tokens - before < 50 * 3000 / 2  # they did not run to their ends
-    assert len(streams) == 50 * keep
+    assert tiny.stats().scheduled_tokens - before < 50  # of idle() alone
+    assert len(streams) == len(tasks) == 50 * keep
 
 
 def test_tokenizing_leaves_the_loop_free(llm):
