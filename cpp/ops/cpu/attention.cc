@@ -141,7 +141,7 @@ void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpConte
   float* const sums = split ? Aligned(ws.sums, sums_floats) : nullptr;
   const CostedItem* items = ws.items.data();
   const Unit* units = ws.units.data();
-  ParallelItems(static_cast<int64_t>(ws.units.size()), team, [&](int64_t i, int32_t thread) {
+  ParallelItems(static_cast<int64_t>(ws.units.size()), work, team, [&](int64_t i, int32_t thread) {
     const CostedItem& c = items[units[i].item];
     if (units[i].split < 0) {
       k.attention(p, c.item, scratch + floats * thread);

@@ -8,12 +8,14 @@
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
 #include "ops/contract/logprobs.h"
+#include "ops/contract/quant_linear.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
 #include "ops/contract/rope_kv_write.h"
 #include "ops/contract/sampling.h"
 #include "ops/contract/silu_mul.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/quant_kernels.h"
 
 namespace fastllm::ops::cpu {
 
@@ -29,6 +31,10 @@ void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
 void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
 void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx);
+// Throws InternalError when the parts do not fit together.
+void RunQuantLinear(const QuantKernels& k, const QuantLinearParams& p, const OpContext& ctx);
+// An id outside the vocabulary throws InternalError.
+void QuantEmbedding(const QuantEmbeddingParams& p, const OpContext& ctx);
 void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx);
 void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx);
 void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpContext& ctx);
@@ -41,6 +47,10 @@ void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) {
 template <const Kernels& K>
 void LinearOp(const LinearParams& p, const OpContext& ctx) {
   RunLinear(K, p, ctx);
+}
+template <const QuantKernels& K>
+void QuantLinearOp(const QuantLinearParams& p, const OpContext& ctx) {
+  RunQuantLinear(K, p, ctx);
 }
 template <const Kernels& K>
 void RopeOp(const RopeParams& p, const OpContext& ctx) {

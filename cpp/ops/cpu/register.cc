@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 
+#include "core/base/check.h"
 #include "ops/cpu/drive.h"
 #include "ops/cpu/isa.h"
 
@@ -36,6 +39,7 @@ const char* CpuIsaName(CpuIsa isa) {
     case CpuIsa::kPlain: return "plain";
     case CpuIsa::kAvx2: return "avx2";
     case CpuIsa::kAvx512: return "avx512";
+    case CpuIsa::kAvx512Vnni: return "avx512_vnni";
   }
   return "unknown";
 }
@@ -43,9 +47,10 @@ const char* CpuIsaName(CpuIsa isa) {
 CpuIsa DetectCpuIsa() {
 #ifdef FASTLLM_OPS_X86
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (avx2 && avx512 && __builtin_cpu_supports("avx512vnni")) return CpuIsa::kAvx512Vnni;
   if (avx2 && avx512) return CpuIsa::kAvx512;
   if (avx2) return CpuIsa::kAvx2;
 #endif
@@ -56,6 +61,8 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
+  Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
+  Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);
   AddArm<cpu::kPlainKernels>(
       table, CpuIsa::kPlain,
       {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32", "cpu.sample.f32",
@@ -68,6 +75,14 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
                                "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2",
                                "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2", "cpu.rope_kv_write.f32.avx2"});
   }
+  if (isa >= CpuIsa::kAvx2) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx2, "cpu.quant_linear.f32.avx2",
+        &cpu::QuantLinearOp<cpu::kAvx2QuantKernels>);
+  }
+  if (isa >= CpuIsa::kAvx512Vnni) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
+        &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
+  }
   if (isa >= CpuIsa::kAvx512) {
     AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
                                 {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
@@ -79,6 +94,19 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
 #endif
 }
 
-void RegisterCpuOps(OpTable& table) { RegisterCpuOps(table, DetectCpuIsa()); }
+void RegisterCpuOps(OpTable& table) {
+  CpuIsa isa = DetectCpuIsa();
+  if (const char* forced = std::getenv("FASTLLM_CPU_ISA"); forced != nullptr && *forced != '\0') {
+    const std::string name = forced;
+    bool known = false;
+    for (const CpuIsa i : {CpuIsa::kPlain, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni}) {
+      if (name != CpuIsaName(i)) continue;
+      known = true;
+      isa = std::min(isa, i);
+    }
+    FASTLLM_CHECK(known, "FASTLLM_CPU_ISA is '" + name + "'; known: plain, avx2, avx512, avx512_vnni");
+  }
+  RegisterCpuOps(table, isa);
+}
 
 }  // namespace fastllm::ops

@@ -55,7 +55,7 @@ void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContex
   const int32_t team = TeamSize(p.num_tokens, work, ctx.num_threads);
   scratch.resize(static_cast<size_t>(std::max<int64_t>(1, team * row)));
   float* const keys = scratch.data();
-  ParallelItems(p.num_tokens, team, [&](int64_t t, int32_t thread) { DoToken(k, p, t, keys + thread * row); });
+  ParallelItems(p.num_tokens, work, team, [&](int64_t t, int32_t thread) { DoToken(k, p, t, keys + thread * row); });
 }
 
 }  // namespace fastllm::ops::cpu
