@@ -130,14 +130,6 @@ class EngineImpl final : public Engine {
   std::unique_ptr<EngineCore> core_;
 };
 
-// Bytes that the weights take in memory as float32.
-int64_t WeightBytes(const runtime::ModelSource& source) {
-  if (source.tensors == nullptr) return 0;
-  int64_t bytes = 0;
-  for (const auto& tensor : source.tensors->tensors()) bytes += tensor.numel() * 4;
-  return bytes;
-}
-
 // The caller's table, or the one that the model file carries; null when there is neither.
 Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given,
                                                        const runtime::ModelSource& source) {
@@ -195,10 +187,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
   timer.Lap("token_table");
 
+  const bool keep_quantized = config.model.cpu_precision != "float32";
   ModelFacts facts;
   facts.max_position_embeddings = source.config.max_position_embeddings;
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
-  FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
+  FASTLLM_ASSIGN_OR_RETURN(const auto resolved,
+                           Resolve(config, facts, CpuFacts(runtime::WeightBytes(source, keep_quantized))));
   EngineInfo info = MakeInfo(source.config, resolved);
 
   RequestLimits limits;
@@ -209,7 +203,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.has_tokens = table != nullptr;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
+  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed, keep_quantized};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),

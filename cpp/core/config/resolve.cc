@@ -56,6 +56,8 @@ void Resolver::ResolveDevice() {
        config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
   Note("dtype", config_.model.dtype == "auto" ? "float32" : config_.model.dtype,
        config_.model.dtype == "auto" ? "the default on " + device_.device : "set by the user");
+  Note("cpu_precision", config_.model.cpu_precision,
+       config_.model.cpu_precision == "auto" ? "quantised weights are used as they are stored" : "set by the user");
   const int32_t wanted = config_.runtime.cpu_threads;
   out_.num_threads = wanted > 0 ? wanted : std::max(1, device_.usable_cores);
   std::string reason = "every core that the process may use";

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/quant/pack.h"
 #include "runtime/runner/runner_options.h"
 
 namespace fastllm::runtime {
@@ -11,6 +12,16 @@ namespace fastllm::runtime {
 int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size) {
   constexpr int64_t kKandV = 2;
   return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<int64_t>(sizeof(float)) * block_size;
+}
+
+int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
+  int64_t bytes = 0;
+  if (source.tensors == nullptr) return bytes;
+  for (const TensorInfo& t : source.tensors->tensors()) {
+    const bool packed = keep_quantized && t.shape.size() == 2 && QuantFormatOf(t.type).has_value();
+    bytes += packed ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
+  }
+  return bytes;
 }
 
 Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size) {

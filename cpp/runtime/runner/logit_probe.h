@@ -13,7 +13,9 @@ namespace fastllm::runtime {
 
 class LogitProbe {
  public:
-  static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads);
+  // float32: decode quantised weights and compute in float32.
+  static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads,
+                                                    bool float32 = false);
   virtual ~LogitProbe() = default;
   virtual int32_t vocab_size() const = 0;
   // [tokens.size(), vocab] row-major. The tokens run in steps of `chunk` over blocks of 16 tokens.

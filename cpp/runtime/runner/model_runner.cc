@@ -86,7 +86,8 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), options.num_threads, params_);
-  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, params_);
+  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, options.keep_quantized,
+                     params_);
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,

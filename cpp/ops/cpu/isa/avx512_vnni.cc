@@ -94,6 +94,18 @@ inline void Start(const int32_t* shift, __m512i* acc) {
   for (int r = 0; r < R; ++r) acc[r] = _mm512_set1_epi32(shift[r]);
 }
 
+// For the tile that reads a panel from memory: the panels after it follow in memory, and the hardware's own prefetch
+// ends with each page.
+constexpr int64_t kPrefetchAhead = 6144;
+
+template <QuantFormat F>
+inline void Prefetch(const Panel& w, int64_t b) {
+  constexpr int64_t kBytes = PanelLayoutOf(F, 256).panel_bytes / 8;  // of a block
+  const auto* at = reinterpret_cast<const char*>(w.low) + kPrefetchAhead + b * kBytes;
+#pragma GCC unroll 10
+  for (int64_t line = 0; line < (kBytes + 63) / 64; ++line) _mm_prefetch(at + 64 * line, _MM_HINT_T0);
+}
+
 template <QuantFormat F, int R>
 inline void SumTile(const Panel& w, const RowTile& x, int64_t blocks, __m512* sum) {
   constexpr QuantTraits t = TraitsOf(F);
@@ -101,6 +113,7 @@ inline void SumTile(const Panel& w, const RowTile& x, int64_t blocks, __m512* su
   for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     __m512i acc[R];
+    if constexpr (R <= 4) Prefetch<F>(w, b);
     if constexpr (t.group == 16) {
       for (int h = 0; h < 2; ++h) {
         Start<R>(x.shift + (2 * b + h) * R, acc);
