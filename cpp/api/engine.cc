@@ -160,6 +160,12 @@ EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& res
   return info;
 }
 
+ops::DType KvDType(const std::string& asked, bool quantized) {
+  if (asked == "float16") return ops::DType::kF16;
+  if (asked == "bfloat16" || (asked == "auto" && quantized)) return ops::DType::kBF16;
+  return ops::DType::kF32;
+}
+
 DeviceFacts CpuFacts(int64_t weight_bytes) {
   DeviceFacts device;
   device.available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
@@ -188,9 +194,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   timer.Lap("token_table");
 
   const bool keep_quantized = config.model.cpu_precision != "float32";
+  const bool quantized = runtime::UsesQuantized(source, keep_quantized);
+  const ops::DType kv_dtype = KvDType(config.cache.kv_cache_dtype, quantized);
   ModelFacts facts;
+  facts.has_quantized_weights = quantized;
   facts.max_position_embeddings = source.config.max_position_embeddings;
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
+  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
   FASTLLM_ASSIGN_OR_RETURN(const auto resolved,
                            Resolve(config, facts, CpuFacts(runtime::WeightBytes(source, keep_quantized))));
   EngineInfo info = MakeInfo(source.config, resolved);
@@ -203,7 +212,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.has_tokens = table != nullptr;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed, keep_quantized};
+  runtime::RunnerOptions options{resolved.kv,       resolved.sched, resolved.num_threads,
+                                 config.model.seed, kv_dtype,       keep_quantized};
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),

@@ -12,9 +12,10 @@ enum class CpuIsa : uint8_t {
   kAvx2 = 1,        // AVX2 and FMA
   kAvx512 = 2,      // AVX-512 F, BW, VL and DQ
   kAvx512Vnni = 3,  // and VNNI
+  kAvx512Bf16 = 4,  // and BF16
 };
 
-// "plain", "avx2", "avx512", "avx512_vnni".
+// "plain", "avx2", "avx512", "avx512_vnni", "avx512_bf16".
 const char* CpuIsaName(CpuIsa isa);
 
 // The best arm that this build holds and this processor and operating system can run (CPUID and XGETBV).

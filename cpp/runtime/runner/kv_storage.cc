@@ -1,5 +1,6 @@
 #include "runtime/runner/kv_storage.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -9,9 +10,16 @@
 
 namespace fastllm::runtime {
 
-int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size) {
+int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size, ops::DType dtype) {
   constexpr int64_t kKandV = 2;
-  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<int64_t>(sizeof(float)) * block_size;
+  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * ops::DTypeSize(dtype) * block_size;
+}
+
+bool UsesQuantized(const ModelSource& source, bool keep_quantized) {
+  if (source.tensors == nullptr || !keep_quantized) return false;
+  const auto& tensors = source.tensors->tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const TensorInfo& t) { return QuantFormatOf(t.type).has_value(); });
 }
 
 int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
@@ -24,8 +32,8 @@ int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
   return bytes;
 }
 
-Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size) {
-  const int64_t per_block = KvBytesPerBlock(c, block_size);
+Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size, ops::DType dtype) {
+  const int64_t per_block = KvBytesPerBlock(c, block_size, dtype);
   if (num_blocks > std::numeric_limits<int64_t>::max() / per_block) {
     return Status::ResourceExhausted("a KV cache of " + std::to_string(num_blocks) + " blocks of " +
                                      std::to_string(per_block) + " bytes is larger than the address space");
@@ -34,9 +42,10 @@ Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, in
   FASTLLM_ASSIGN_OR_RETURN(kv.memory_,
                            HostMemory::Map(static_cast<size_t>(per_block * num_blocks), /*huge_pages=*/false));
   const int64_t elements = int64_t{num_blocks} * c.num_kv_heads * block_size * c.head_dim;
-  float* p = static_cast<float*>(kv.memory_.data());
-  for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * elements) {
-    kv.layers_.push_back({p, p + elements, num_blocks, c.num_kv_heads, block_size, c.head_dim});
+  char* p = static_cast<char*>(kv.memory_.data());
+  const int64_t bytes = elements * ops::DTypeSize(dtype);
+  for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * bytes) {
+    kv.layers_.push_back({p, p + bytes, num_blocks, c.num_kv_heads, block_size, c.head_dim, dtype});
   }
   return kv;
 }

@@ -68,6 +68,7 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
   options.num_threads = num_threads;
   options.keep_quantized = !float32;
+  if (UsesQuantized(source, options.keep_quantized)) options.kv_dtype = ops::DType::kBF16;
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                            ModelRunner::Create(std::move(source), options, nullptr));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));

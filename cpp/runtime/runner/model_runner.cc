@@ -102,8 +102,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_,
-                             KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
+                                                            options.kv.block_size, options.kv_dtype));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;

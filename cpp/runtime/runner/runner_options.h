@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
 
 namespace fastllm::runtime {
@@ -15,7 +16,8 @@ struct RunnerOptions {
   KvConfig kv;
   SchedConfig sched;
   int32_t num_threads = 1;
-  int64_t seed = 0;            // dummy weights
+  int64_t seed = 0;  // dummy weights
+  ops::DType kv_dtype = ops::DType::kF32;
   bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
 
@@ -24,7 +26,10 @@ using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 // Bytes that the weights of an opened model will take in memory.
 int64_t WeightBytes(const ModelSource& source, bool keep_quantized);
 
-// Bytes of KV cache that one block takes over all layers of this model (float32).
-int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size);
+// Whether a weight of the model is computed with as it is stored: there is a quantised one, and keep_quantized.
+bool UsesQuantized(const ModelSource& source, bool keep_quantized);
+
+// Bytes of KV cache that one block takes over all layers of this model.
+int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, ops::DType dtype = ops::DType::kF32);
 
 }  // namespace fastllm::runtime
