@@ -160,12 +160,6 @@ EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& res
   return info;
 }
 
-ops::DType KvDType(const std::string& asked, bool quantized) {
-  if (asked == "float16") return ops::DType::kF16;
-  if (asked == "bfloat16" || (asked == "auto" && quantized)) return ops::DType::kBF16;
-  return ops::DType::kF32;
-}
-
 DeviceFacts CpuFacts(int64_t weight_bytes) {
   DeviceFacts device;
   device.available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
@@ -195,7 +189,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
 
   const bool keep_quantized = config.model.cpu_precision != "float32";
   const bool quantized = runtime::UsesQuantized(source, keep_quantized);
-  const ops::DType kv_dtype = KvDType(config.cache.kv_cache_dtype, quantized);
+  const ops::DType kv_dtype = runtime::KvDType(config.cache.kv_cache_dtype, quantized);
   ModelFacts facts;
   facts.has_quantized_weights = quantized;
   facts.max_position_embeddings = source.config.max_position_embeddings;

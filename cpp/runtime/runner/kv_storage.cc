@@ -22,6 +22,12 @@ bool UsesQuantized(const ModelSource& source, bool keep_quantized) {
                      [](const TensorInfo& t) { return QuantFormatOf(t.type).has_value(); });
 }
 
+ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized) {
+  if (kv_cache_dtype == "float16") return ops::DType::kF16;
+  if (kv_cache_dtype == "bfloat16" || (kv_cache_dtype == "auto" && quantized)) return ops::DType::kBF16;
+  return ops::DType::kF32;
+}
+
 int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
   int64_t bytes = 0;
   if (source.tensors == nullptr) return bytes;

@@ -29,6 +29,9 @@ int64_t WeightBytes(const ModelSource& source, bool keep_quantized);
 // Whether a weight of the model is computed with as it is stored: there is a quantised one, and keep_quantized.
 bool UsesQuantized(const ModelSource& source, bool keep_quantized);
 
+// The type that the option kv_cache_dtype stands for.
+ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized);
+
 // Bytes of KV cache that one block takes over all layers of this model.
 int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, ops::DType dtype = ops::DType::kF32);
 
