@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "fastllm/logits_processor.h"
 #include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
+#include "runtime/sample/logprobs_mode.h"
 
 namespace fastllm::runtime {
 
@@ -17,6 +20,8 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
   bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
