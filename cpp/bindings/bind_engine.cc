@@ -175,28 +175,17 @@ void BindRequest(py::module_& m) {
              return GenerationRequest{TokenIds(ids), sampling, Utf8Text("cache_salt", salt)};
            }),
            py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("cache_salt") = "")
+      .def(
+          "without_text",
+          [](GenerationRequest request) {
+            request.sampling.detokenize = false;
+            request.sampling.stop.clear();
+            return request;
+          },
+          "The same without text and stop strings, for text that Python makes.")
       .def_readonly("prompt_token_ids", &GenerationRequest::prompt_token_ids)
       .def_readonly("sampling_params", &GenerationRequest::sampling)
       .def_readonly("cache_salt", &GenerationRequest::cache_salt);
-}
-
-void BindTokenTable(py::module_& m) {
-  py::class_<TokenTable>(m, "TokenTable", "The bytes that each token id stands for.")
-      .def(py::init([](const py::list& pieces, const std::vector<bool>& special, bool strip_leading_space) {
-             TokenTable table;
-             table.bytes.reserve(pieces.size());
-             for (py::handle piece : pieces) table.bytes.push_back(piece.cast<py::bytes>());
-             table.special.assign(special.begin(), special.end());
-             table.strip_leading_space = strip_leading_space;
-             return table;
-           }),
-           py::arg("bytes"), py::arg("special"), py::arg("strip_leading_space") = false)
-      .def("__len__", [](const TokenTable& t) { return t.bytes.size(); })
-      .def(
-          "bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
-      .def(
-          "is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
-      .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
 }
 
 template <typename Class>
@@ -235,7 +224,6 @@ void BindLifecycle(Class* engine) {
 void BindEngine(py::module_& m) {
   BindInfo(m);
   BindStats(m);
-  BindTokenTable(m);
   BindRequest(m);
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   auto engine =

@@ -35,6 +35,7 @@ void BindStream(py::module_& m) {
   py::class_<TextUpdate>(m, "TextUpdate")
       .def_readonly("text", &TextUpdate::text)
       .def_readonly("num_tokens", &TextUpdate::num_tokens)
+      .def_readonly("text_offsets", &TextUpdate::text_offsets)
       .def_readonly("stop_string", &TextUpdate::stop_string);
   py::class_<TextStream>(m, "TextStream")
       .def(py::init([](const TokenTable& table, const std::vector<TokenId>& prompt, const SamplingParams& sampling) {
@@ -56,10 +57,11 @@ void BindStream(py::module_& m) {
 
 void BindTestingText(py::module_& m) {
   py::class_<Detokenizer>(m, "Detokenizer")
-      .def(py::init([](const TokenTable& table, const std::vector<TokenId>& prompt, bool skip) {
-             return Detokenizer(SharedTable(table), prompt, skip);
+      .def(py::init([](const TokenTable& table, const std::vector<TokenId>& prompt, bool skip, bool spaces) {
+             return Detokenizer(SharedTable(table), prompt, {skip, spaces});
            }),
-           py::arg("table"), py::arg("prompt") = std::vector<TokenId>{}, py::arg("skip_special_tokens") = true)
+           py::arg("table"), py::arg("prompt") = std::vector<TokenId>{}, py::arg("skip_special_tokens") = true,
+           py::arg("spaces_between_special_tokens") = true)
       .def("append",
            [](Detokenizer& d, TokenId token) {
              std::string out;

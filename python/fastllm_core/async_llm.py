@@ -226,7 +226,9 @@ class _OutputState:
             self._all = piece = join_deltas(self._all, piece)
             if self._kind is RequestOutputKind.FINAL_ONLY and not finished:
                 return None
-        completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
+        completion = CompletionOutput(
+            0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason, piece.text_offsets
+        )
         return RequestOutput(
             self._request_id,
             self._prompt.text,

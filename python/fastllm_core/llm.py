@@ -209,6 +209,7 @@ def _take(out: RequestOutput, delta) -> bool:
     """Adds a delta's ids and reasons; True when it is the last one."""
     completion = out.outputs[0]
     completion.token_ids.extend(delta.token_ids)
+    completion.text_offsets.extend(delta.text_offsets)
     out.num_cached_tokens = delta.num_cached_tokens
     if delta.finish_reason is None:
         return False

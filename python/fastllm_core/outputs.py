@@ -25,6 +25,8 @@ class CompletionOutput:
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None  # "stop", "length", "abort"; None while it runs
     stop_reason: int | str | None = None  # the stop token id or stop string; None for the end of sequence
+    # By token: where its text begins in the text of the whole output, in characters; empty without text.
+    text_offsets: list[int] = field(default_factory=list)
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -55,6 +57,7 @@ def join_deltas(first, second):
         second.error,
         second.num_cached_tokens,
         second.metrics,
+        first.text_offsets + second.text_offsets,
     )
 
 
@@ -69,6 +72,7 @@ class Piece:
     error: str
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
+    text_offsets: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -80,4 +84,5 @@ class Piece:
             delta.error,
             delta.num_cached_tokens,
             delta.metrics,
+            delta.text_offsets,
         )

@@ -14,8 +14,10 @@ namespace {
 void Append(RequestDelta* delta, RequestDelta later) {
   delta->token_ids.insert(delta->token_ids.end(), later.token_ids.begin(), later.token_ids.end());
   delta->text += later.text;
+  delta->text_offsets.insert(delta->text_offsets.end(), later.text_offsets.begin(), later.text_offsets.end());
   later.token_ids = std::move(delta->token_ids);
   later.text = std::move(delta->text);
+  later.text_offsets = std::move(delta->text_offsets);
   *delta = std::move(later);
 }
 

@@ -41,6 +41,7 @@ bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
   if (live.text) {
     TextUpdate text = live.text->Append(delta.token_ids, update.finish_reason);
     delta.text = std::move(text.text);
+    delta.text_offsets = std::move(text.text_offsets);
     delta.token_ids.resize(text.num_tokens);
     if (text.stop_string) {
       stopped_by_text = update.finish_reason == FinishReason::kNone;

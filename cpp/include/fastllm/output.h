@@ -46,6 +46,9 @@ struct RequestDelta {
   uint64_t request_id = 0;         // the handle that Engine::Submit returned
   std::vector<int32_t> token_ids;  // new output tokens, the stop token included
   std::string text;                // new text, valid UTF-8; "" when detokenize is off
+  // By token of token_ids: the characters of the output's whole text in front of the token's own text. A token that
+  // goes on an unfinished character has the offset of that character. Empty when there is no text.
+  std::vector<int32_t> text_offsets;
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;
   std::string error;  // why, when finish_reason is kError
