@@ -114,6 +114,23 @@ TEST(StopStrings, IncompleteCharacterBeforeAStopTokenIsShown) {
   EXPECT_EQ(Generate(table, MakeRequest(), {2, 3, 1}, FinishReason::kStop).text, "a\xEF\xBF\xBD");
 }
 
+TEST(StopStrings, TextOfASpecialTokenStopsThoughItIsNotShown) {
+  const auto table = Table({"a", "\xE2", "</s>x"});
+  const Output out = Generate(table, MakeRequest({"zz", "</s>"}), {2, 3, 1, 2});
+  EXPECT_EQ(out.text, "a\xEF\xBF\xBD");
+  EXPECT_EQ(out.stop, "</s>");
+  EXPECT_EQ(out.ids, (Ids{2, 3, 1}));
+  EXPECT_EQ(out.offsets, (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Generate(table, MakeRequest({"/s"}), {2, 1, 2}).text, "aa");  // another text than the token's
+  EXPECT_EQ(Generate(table, MakeRequest({"</s>"}), {2, 4}).text, "a");    // the same in plain text
+  EXPECT_EQ(Generate(table, MakeRequest({"\xEF\xBF\xBD", "</s>"}), {3, 1}).stop, "\xEF\xBF\xBD");
+  Request request = MakeRequest({"</s>"});
+  request.sampling.min_tokens = 2;
+  EXPECT_EQ(Generate(table, request, {2, 1, 2, 1, 2}).ids, (Ids{2, 1, 2, 1}));
+  request.sampling.skip_special_tokens = false;
+  EXPECT_EQ(Generate(table, request, {2, 1, 2, 1, 2}).text, "a</s>a");
+}
+
 TEST(StopStrings, TruncatesAtItsStart) {
   const auto table = Table({"a", "b", "c", "xSTy", "OP"});
   EXPECT_EQ(Generate(table, MakeRequest({"bc"}), {2, 3, 4, 2}).text, "a");

@@ -21,7 +21,7 @@ Detokenizer::Detokenizer(std::shared_ptr<const TokenTable> table, std::span<cons
 
 bool Detokenizer::IsLeftOut(TokenId token) const {
   if (token < 0 || static_cast<size_t>(token) >= table_->bytes.size()) return true;
-  if (options_.skip_special_tokens && table_->special[token] != 0) return true;
+  if (IsHidden(token)) return true;
   return table_->bytes[token].empty() && (table_->first_bytes.empty() || table_->first_bytes[token].empty());
 }
 

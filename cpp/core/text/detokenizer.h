@@ -38,6 +38,13 @@ class Detokenizer {
   // Ends the output: an incomplete character becomes U+FFFD.
   void Flush(std::string* out);
 
+  // True for a special token that skip_special_tokens leaves out.
+  bool IsHidden(TokenId token) const {
+    return options_.skip_special_tokens && token >= 0 && static_cast<size_t>(token) < table_->special.size() &&
+           table_->special[token] != 0;
+  }
+  const std::string& BytesOf(TokenId token) const { return table_->bytes[token]; }
+
   // Characters appended so far.
   size_t num_chars() const { return num_chars_; }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/text/stop_matcher.h"
@@ -29,6 +30,8 @@ class StopFilter {
 
   // The text that may be sent and has not been; with `all` also what is held back.
   std::string Take(bool all);
+
+  const std::vector<std::string>& stops() const { return matcher_.stops(); }
 
  private:
   StopMatcher matcher_;

@@ -29,6 +29,7 @@ class StopMatcher {
   size_t NumHeld() const;
 
   const std::string& stop(size_t i) const { return stops_[i]; }
+  const std::vector<std::string>& stops() const { return stops_; }
   bool empty() const { return stops_.empty(); }
 
  private:

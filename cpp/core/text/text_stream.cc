@@ -1,5 +1,6 @@
 #include "core/text/text_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fastllm {
@@ -20,6 +21,10 @@ TextUpdate TextStream::Append(std::span<const TokenId> tokens, FinishReason fini
     ++update.num_tokens;
     if (drop_last_text && update.num_tokens == tokens.size()) break;
     fresh_.clear();
+    if (const std::string* stop = HiddenStop(token)) {
+      EndAtHidden(*stop, &update);
+      return update;
+    }
     update.text_offsets.push_back(static_cast<int32_t>(detokenizer_.Append(token, &fresh_)));
     if (Add(&update)) return update;
   }
@@ -33,6 +38,23 @@ TextUpdate TextStream::Append(std::span<const TokenId> tokens, FinishReason fini
   }
   update.text = filter_.Take(finish_reason != FinishReason::kNone);
   return update;
+}
+
+// The stop string that is the text of a special token which the text does not show; null for any other token.
+const std::string* TextStream::HiddenStop(TokenId token) const {
+  if (filter_.stops().empty() || num_tokens_ <= min_tokens_ || !detokenizer_.IsHidden(token)) return nullptr;
+  const auto& stops = filter_.stops();
+  const auto it = std::find(stops.begin(), stops.end(), detokenizer_.BytesOf(token));
+  return it == stops.end() ? nullptr : &*it;
+}
+
+// A hidden token ends the output; what came before it may still complete another stop string.
+void TextStream::EndAtHidden(const std::string& stop, TextUpdate* update) {
+  detokenizer_.Flush(&fresh_);
+  update->text_offsets.push_back(static_cast<int32_t>(detokenizer_.num_chars()));
+  if (Add(update)) return;
+  update->stop_string = stop;
+  update->text = filter_.Take(true);
 }
 
 // Hands fresh_ to the stop strings. On a match fills the update.

@@ -27,7 +27,8 @@ struct TextUpdate {
 };
 
 // The concatenated text, the offsets and the matched stop string are a function of the token ids alone, not of how they
-// arrive. Stop strings: see StopFilter; the text of the first min_tokens tokens is not armed.
+// arrive. Stop strings: see StopFilter; the text of the first min_tokens tokens is not armed. A stop string that is the
+// text of a special token is found too where skip_special_tokens leaves that token out of the text.
 class TextStream {
  public:
   TextStream(std::shared_ptr<const TokenTable> table, const Request& request);
@@ -38,6 +39,8 @@ class TextStream {
 
  private:
   bool Add(TextUpdate* update);
+  const std::string* HiddenStop(TokenId token) const;
+  void EndAtHidden(const std::string& stop, TextUpdate* update);
 
   Detokenizer detokenizer_;
   StopFilter filter_;

@@ -31,7 +31,7 @@ class Columns:
 
 
 def columns_of(decoder: dict | None, vocab: dict[str, int], added: list[dict]) -> Columns | None:
-    """The table of a vocabulary with its added tokens (as in tokenizer.json); None when the decoder needs the library."""
+    """The table of a vocabulary with its added tokens (as in tokenizer.json); None when the library has to decode."""
     tokens = {i: text for text, i in vocab.items()}
     tokens.update({a["id"]: a["content"] for a in added})
     made = _express(decoder, tokens)
@@ -79,7 +79,7 @@ def _express(decoder: dict | None, tokens: dict[int, str]) -> tuple[list[bytes],
 
 
 def _plan(steps: list[dict], joined_by_space: bool) -> tuple[list[_Step], bool, bool] | None:
-    """(what happens to each token, does ByteFallback follow, is a leading space taken off); None: cannot be expressed."""
+    """(what happens to a token, does ByteFallback follow, is a leading space taken off); None: cannot be expressed."""
     functions: list[_Step] = [lambda text, first: text if first else " " + text] if joined_by_space else []
     falls_back = fused = strips = False
     for step in steps:

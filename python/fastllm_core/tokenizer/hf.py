@@ -66,10 +66,23 @@ class HfTokenizer(Tokenizer):
     def _make_token_table(self):
         return None if self._own_text else super()._make_token_table()
 
+    def library_decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """The library's own text of ids; those that it does not know have none."""
+        return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def added_texts(self) -> dict[int, bytes]:
+        """Added tokens as they are written."""
+        return {i: token.content.encode() for i, token in self._backend.get_added_tokens_decoder().items()}
+
     def _decode(self, ids, skip_special_tokens, spaces_between_special_tokens):
-        if self._own_text:
-            return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
-        return super()._decode(ids, skip_special_tokens, spaces_between_special_tokens)
+        if not self._own_text:
+            return super()._decode(ids, skip_special_tokens, spaces_between_special_tokens)
+        if skip_special_tokens or spaces_between_special_tokens:
+            return self.library_decode(ids, skip_special_tokens)
+        from fastllm_core.tokenizer.stream import LibraryDetokenizer
+
+        text = LibraryDetokenizer(lambda part: self.library_decode(part, False), joined=self.added_texts())
+        return "".join(map(text.append, ids)) + text.flush()
 
 
 def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:

@@ -14,16 +14,29 @@ class LibraryDetokenizer:
     The method of the library's DecodeStream: decode what is new together with a little that is known, and hold it back
     while it ends in U+FFFD, which more tokens may mend. Unlike it this can end the output, and delivers a run of bytes
     that never becomes valid, in linear time.
+
+    joined: for spaces_between_special_tokens=False, the texts of added tokens; one that follows another is written so.
     """
 
-    def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int]):
+    def __init__(
+        self, decode: Callable[[list[int]], str], prompt: Sequence[int] = (), joined: dict[int, bytes] | None = None
+    ):
         self._decode = decode
+        self._joined = joined or {}
+        self._follows_added = False
         self._known = list(prompt[-_CONTEXT:])  # ids whose text is out
         self._known_text = decode(self._known)
         self._new: list[int] = []
 
     def append(self, token: int) -> str:
         """The text that this token completes."""
+        text = self._grow(token)
+        if self._follows_added and token in self._joined:
+            text = self._joined[token].decode()
+        self._follows_added = token in self._joined
+        return text
+
+    def _grow(self, token: int) -> str:
         self._new.append(token)
         text = self._decode(self._known + self._new)
         full = len(self._new) >= _MAX_HELD
@@ -42,7 +55,7 @@ class LibraryDetokenizer:
         else:
             while begin < min(len(text), len(self._known_text)) and text[begin] == self._known_text[begin]:
                 begin += 1
-        # Tokens without text stay context, so that what depends on the last text (and on a start of text) still sees it.
+        # Behind tokens without text the context stays, so that what depends on the last text still sees it.
         without_text = len(text) == begin
         self._known = (self._known + self._new)[-_CONTEXT:] if without_text else self._new
         self._known_text = self._decode(self._known)
@@ -55,8 +68,13 @@ class LibraryTextStream:
 
     def __init__(self, tokenizer, prompt: Sequence[int], params):
         skip = params.skip_special_tokens
-        self._detokenizer = LibraryDetokenizer(lambda ids: tokenizer.decode(ids, skip_special_tokens=skip), prompt)
+        joined = None if skip or params.spaces_between_special_tokens else tokenizer.added_texts()
+        self._detokenizer = LibraryDetokenizer(lambda ids: tokenizer.library_decode(ids, skip), prompt, joined)
         self._filter = StopFilter(params.stop, params.include_stop_str_in_output)
+        pieces, special = tokenizer._pieces() if params.stop and skip else ([], [])
+        stops = {s.encode(): s for s in params.stop}
+        # Special tokens that the text does not show, but whose text is a stop string.
+        self._hidden = {i: stops[p] for i, (p, hides) in enumerate(zip(pieces, special)) if hides and p in stops}
         self._include_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
@@ -71,6 +89,9 @@ class LibraryTextStream:
             offsets.append(self._num_chars)
             if drops_last and n == len(tokens):
                 break
+            if token in self._hidden and self._num_tokens > self._min_tokens:
+                stop = self._add(self._detokenizer.flush()) or self._hidden[token]
+                return self._filter.take(True), offsets, stop
             if stop := self._add(self._detokenizer.append(token)):
                 return self._filter.take(True), offsets, stop
         if finish_reason is not None and (stop := self._add(self._detokenizer.flush())):
