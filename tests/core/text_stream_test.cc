@@ -185,8 +185,8 @@ TEST(StopStrings, ThePartHeldIsTheLongestThatBeginsAStopString) {
   for (int round = 0; round < 500; ++round) {
     std::vector<std::string> stops(1 + rng() % 3);
     for (std::string& stop : stops) {
-      stop = "c";  // never comes, so nothing matches
-      for (size_t k = 0, len = rng() % 6; k < len; ++k) stop.insert(0, 1, "ab"[rng() % 2]);
+      for (size_t k = 0, len = rng() % 6; k < len; ++k) stop.push_back("ab"[rng() % 2]);
+      stop.push_back('c');  // never comes, so nothing matches
     }
     TextStream stream(table, MakeRequest(stops));
     std::string whole, sent;

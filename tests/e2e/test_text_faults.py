@@ -4,9 +4,9 @@ import json
 import pathlib
 
 import pytest
-from conftest import smollm2_gguf
 
 from fastllm_core import LLM, AsyncLLM, InvalidArgumentError, SamplingParams
+from fastllm_core.model_path import resolve_model
 from fastllm_core.outputs import RequestOutputKind
 
 ABC = "Here is the English alphabet: A B C D"
@@ -128,7 +128,12 @@ def wild_model(tmp_path_factory) -> str:
 
 
 async def test_a21_odd_bytes_at_high_temperature(wild_model, tokenizer):
-    options = {"model": wild_model, "load_format": "dummy", "tokenizer": smollm2_gguf(), "num_gpu_blocks_override": 900}
+    options = {
+        "model": wild_model,
+        "load_format": "dummy",
+        "tokenizer": resolve_model("smollm2"),
+        "num_gpu_blocks_override": 900,
+    }
     params = [SamplingParams(temperature=2.0, top_k=-1, seed=s, max_tokens=100, ignore_eos=True) for s in range(50)]
     with LLM(**options) as engine:
         whole = [o.outputs[0] for o in engine.generate([NUM] * 50, params, use_tqdm=False)]
@@ -151,7 +156,7 @@ async def test_a21_odd_bytes_at_high_temperature(wild_model, tokenizer):
 def tokenizer():
     from fastllm_core.tokenizer import load_tokenizer
 
-    return load_tokenizer(smollm2_gguf())
+    return load_tokenizer(resolve_model("smollm2"))
 
 
 def test_a23_a24_the_bytes_of_tokens_are_their_own(tokenizer):
