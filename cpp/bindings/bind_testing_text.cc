@@ -55,8 +55,8 @@ void BindTestingText(py::module_& m) {
   py::class_<Detokenizer>(m, "Detokenizer")
       .def(py::init([](const std::shared_ptr<TokenTable>& table, const std::vector<TokenId>& prompt, bool skip,
                        bool spaces) { return Detokenizer(table, prompt, {skip, spaces}); }),
-           py::arg("table").none(false), py::arg("prompt") = std::vector<TokenId>{}, py::arg("skip_special_tokens") = true,
-           py::arg("spaces_between_special_tokens") = true)
+           py::arg("table").none(false), py::arg("prompt") = std::vector<TokenId>{},
+           py::arg("skip_special_tokens") = true, py::arg("spaces_between_special_tokens") = true)
       .def("append",
            [](Detokenizer& d, TokenId token) {
              std::string out;

@@ -83,6 +83,10 @@ TEST(TokenTable, EachInvalidByteIsReplaced) {
   EXPECT_EQ(Text(table, {0, 1, 3}), kBad + kBad + "a");
   EXPECT_EQ(Text(table, {0, 1}), kBad + kBad);
   EXPECT_EQ(Text(table, {0, 1, 0, 1, 2}), kBad + kBad + "\xE2\x82\xAC");
+  table.special[3] = 1;
+  EXPECT_EQ(Text(table, {0, 1, 3, 2}), kBad + kBad + kBad);  // a token that is left out ends the character
+  table.invalid_bytes = InvalidBytes::kReplacePart;
+  EXPECT_EQ(Text(table, {0, 1, 3, 2}), "\xE2\x82\xAC");
 }
 
 TokenTable ByteFallback() {

@@ -38,7 +38,13 @@ std::string_view Detokenizer::TakeBytes(TokenId token) {
 }
 
 size_t Detokenizer::Append(TokenId token, std::string* out) {
-  if (IsLeftOut(token)) return num_chars_ + run_.num_held_chars();
+  const size_t before = out->size();
+  if (IsLeftOut(token)) {
+    // sentencepiece joins the bytes of neighbours only.
+    if (table_->invalid_bytes == InvalidBytes::kReplaceEach) utf8_.Flush(out);
+    Count(before, out);
+    return num_chars_ + run_.num_held_chars();
+  }
   std::string_view bytes = TakeBytes(token);
   if (!options_.spaces_between_special_tokens && !options_.skip_special_tokens) {
     const auto added = table_->added.find(token);
@@ -46,7 +52,6 @@ size_t Detokenizer::Append(TokenId token, std::string* out) {
     if (is_added && follows_added_) bytes = added->second;
     follows_added_ = is_added;
   }
-  const size_t before = out->size();
   if (!table_->byte_token.empty() && table_->byte_token[token] != 0) {
     const size_t begin = num_chars_ + run_.num_held_chars();
     run_.Append(bytes.front(), out);

@@ -18,7 +18,7 @@ enum class FirstBytesUntil : uint8_t {
 // What bytes that are not valid UTF-8 become.
 enum class InvalidBytes : uint8_t {
   kReplacePart,  // each maximal invalid part one U+FFFD (byte-level BPE; Python's errors='replace')
-  kReplaceEach,  // each byte of it one U+FFFD (sentencepiece)
+  kReplaceEach,  // each byte of it one U+FFFD; a token that is left out ends a character (sentencepiece)
   kReplaceRun,   // each byte of a run of byte_token ids that is not valid as a whole (tokenizers' ByteFallback)
 };
 
