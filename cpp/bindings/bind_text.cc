@@ -99,7 +99,14 @@ void BindText(py::module_& m) {
       .def(py::init<std::vector<std::string>, bool>(), py::arg("stop"), py::arg("include_stop_str_in_output"))
       .def("add", &StopFilter::Add, py::arg("text"), py::arg("armed") = true,
            "Takes the next text; the stop string that it completes, or None. A match must end in armed text.")
-      .def("take", &StopFilter::Take, py::arg("all"), "The text that may be sent now; with `all`, the rest too.");
+      .def(
+          "take",
+          [](StopFilter& f, bool all) {
+            std::string text;
+            f.Take(all, &text);
+            return text;
+          },
+          py::arg("all"), "The text that may be sent now; with `all`, the rest too.");
 }
 
 }  // namespace fastllm::bindings

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C, m) {
   b::BindConfig(m);
   b::BindOutput(m);
   b::BindText(m);
+  b::BindRequest(m);
   b::BindEngine(m);
   b::BindReplay(m);
   b::BindGguf(m);

@@ -1,7 +1,5 @@
 #include "core/text/stop_filter.h"
 
-#include <utility>
-
 namespace fastllm {
 
 std::optional<std::string> StopFilter::Add(std::string_view text, bool armed) {
@@ -17,13 +15,11 @@ std::optional<std::string> StopFilter::Add(std::string_view text, bool armed) {
   return stop;
 }
 
-std::string StopFilter::Take(bool all) {
+void StopFilter::Take(bool all, std::string* out) {
   const size_t num_held = all || include_stop_ ? 0 : matcher_.NumHeld();
-  if (num_held == 0) return std::exchange(pending_, {});
   const size_t num_sent = pending_.size() - num_held;
-  std::string sent = pending_.substr(0, num_sent);
+  out->append(pending_, 0, num_sent);
   pending_.erase(0, num_sent);
-  return sent;
 }
 
 }  // namespace fastllm

@@ -24,12 +24,12 @@ class StopFilter {
   StopFilter(std::vector<std::string> stops, bool include_stop)
       : matcher_(std::move(stops)), include_stop_(include_stop) {}
 
-  // Takes the next text, whole characters. Returns the stop string that it completes: Take(true) is then the last text,
-  // and nothing may be added any more.
+  // Takes the next text, whole characters. Returns the stop string that it completes: Take(true, ...) is then the last
+  // text, and nothing may be added any more.
   std::optional<std::string> Add(std::string_view text, bool armed);
 
-  // The text that may be sent and has not been; with `all` also what is held back.
-  std::string Take(bool all);
+  // Appends to *out the text that may be sent and has not been; with `all` also what is held back.
+  void Take(bool all, std::string* out);
 
   const std::vector<std::string>& stops() const { return matcher_.stops(); }
 

@@ -14,30 +14,38 @@ TextStream::TextStream(std::shared_ptr<const TokenTable> table, const Request& r
 
 TextUpdate TextStream::Append(std::span<const TokenId> tokens, FinishReason finish_reason) {
   TextUpdate update;
-  update.text_offsets.reserve(tokens.size());
+  Append(tokens, finish_reason, &update);
+  return update;
+}
+
+void TextStream::Append(std::span<const TokenId> tokens, FinishReason finish_reason, TextUpdate* update) {
+  update->text.clear();
+  update->num_tokens = 0;
+  update->text_offsets.clear();
+  update->text_offsets.reserve(tokens.size());
+  update->stop_string.reset();
   const bool drop_last_text = finish_reason == FinishReason::kStop && !include_stop_;
   for (const TokenId token : tokens) {
     ++num_tokens_;
-    ++update.num_tokens;
-    if (drop_last_text && update.num_tokens == tokens.size()) break;
+    ++update->num_tokens;
+    if (drop_last_text && update->num_tokens == tokens.size()) break;
     fresh_.clear();
     if (const std::string* stop = HiddenStop(token)) {
-      EndAtHidden(*stop, &update);
-      return update;
+      EndAtHidden(*stop, update);
+      return;
     }
-    update.text_offsets.push_back(static_cast<int32_t>(detokenizer_.Append(token, &fresh_)));
-    if (Add(&update)) return update;
+    update->text_offsets.push_back(static_cast<int32_t>(detokenizer_.Append(token, &fresh_)));
+    if (Add(update)) return;
   }
   if (finish_reason != FinishReason::kNone) {
     fresh_.clear();
     detokenizer_.Flush(&fresh_);
-    if (update.text_offsets.size() < update.num_tokens) {  // the stop token stands behind the text
-      update.text_offsets.push_back(static_cast<int32_t>(detokenizer_.num_chars()));
+    if (update->text_offsets.size() < update->num_tokens) {  // the stop token stands behind the text
+      update->text_offsets.push_back(static_cast<int32_t>(detokenizer_.num_chars()));
     }
-    if (Add(&update)) return update;
+    if (Add(update)) return;
   }
-  update.text = filter_.Take(finish_reason != FinishReason::kNone);
-  return update;
+  filter_.Take(finish_reason != FinishReason::kNone, &update->text);
 }
 
 // The stop string that is the text of a special token which the text does not show; null for any other token.
@@ -54,7 +62,7 @@ void TextStream::EndAtHidden(const std::string& stop, TextUpdate* update) {
   update->text_offsets.push_back(static_cast<int32_t>(detokenizer_.num_chars()));
   if (Add(update)) return;
   update->stop_string = stop;
-  update->text = filter_.Take(true);
+  filter_.Take(true, &update->text);
 }
 
 // Hands fresh_ to the stop strings. On a match fills the update.
@@ -62,7 +70,7 @@ bool TextStream::Add(TextUpdate* update) {
   if (fresh_.empty()) return false;
   update->stop_string = filter_.Add(fresh_, num_tokens_ > min_tokens_);
   if (!update->stop_string) return false;
-  update->text = filter_.Take(true);
+  filter_.Take(true, &update->text);
   return true;
 }
 

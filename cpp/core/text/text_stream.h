@@ -35,7 +35,9 @@ class TextStream {
 
   // Takes the next output tokens and, with a finish_reason, the end of the output. kStop means that the last token is
   // the stop token: its text is left out unless include_stop_str_in_output. The end sends all that was held back.
+  // The second form uses the memory of *update again and, once it is large enough, takes none of its own.
   TextUpdate Append(std::span<const TokenId> tokens, FinishReason finish_reason = FinishReason::kNone);
+  void Append(std::span<const TokenId> tokens, FinishReason finish_reason, TextUpdate* update);
 
  private:
   bool Add(TextUpdate* update);

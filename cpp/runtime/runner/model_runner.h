@@ -46,6 +46,7 @@ class ModelRunner {
   // Applies the plan and runs the model: hidden states [num_tokens, hidden].
   Result<at::Tensor> Forward(const StepPlan& plan);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
+  void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   Status Sample(const at::Tensor& hidden, StepResult* result);
 
   ModelConfig config_;

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "fastllm/logits_processor.h"
 #include "runtime/models/model_config.h"
+#include "runtime/sample/logprobs_mode.h"
 
 namespace fastllm::runtime {
 
@@ -16,6 +19,8 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
