@@ -317,6 +317,7 @@ def _take(out: RequestOutput, delta) -> bool:
     """Adds a delta's ids and reasons; True when it is the last one of its output."""
     completion = out.outputs[delta.index]
     completion.token_ids.extend(delta.token_ids)
+    completion.text_offsets.extend(delta.text_offsets)
     if delta.index == 0:  # the others find the prompt of the first in the cache
         out.num_cached_tokens = delta.num_cached_tokens
     if delta.finish_reason is None:
