@@ -1,11 +1,14 @@
 // Log probabilities on their way from the executor to the deltas, and output_kind.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine_core.h"
+#include "core/engine/join_deltas.h"
 #include "engine_fixture.h"
 
 namespace fastllm {
@@ -46,6 +49,25 @@ Logprobs Follow(EngineCore* engine, RequestId id) {
 
 EngineCore MakeEngine(const SchedConfig& sched = Sched(), const KvConfig& kv = Kv()) {
   return EngineCore(sched, kv, std::make_unique<FakeExecutor>(CountUp), Letters());
+}
+
+// What is not drained in time joins what is pending.
+TEST(JoinDeltas, KeepsTokensTextAndLogprobsInOrder) {
+  RequestDelta delta, later;
+  delta.token_ids = {3, 4};
+  delta.text = "de";
+  delta.logprobs = Expected(delta.token_ids, 7);
+  delta.prompt_logprobs = {{}, {{1, -1.0f, 1}}};
+  later.token_ids = {5};
+  later.text = "f";
+  later.logprobs = Expected(later.token_ids, 9);
+  later.finish_reason = FinishReason::kLength;
+  JoinDeltas(&delta, std::move(later));
+  EXPECT_EQ(delta.token_ids, (Ids{3, 4, 5}));
+  EXPECT_EQ(delta.text, "def");
+  EXPECT_EQ(delta.logprobs, Expected(delta.token_ids, 7));
+  EXPECT_EQ(delta.prompt_logprobs.size(), 2u);
+  EXPECT_EQ(delta.finish_reason, FinishReason::kLength);
 }
 
 TEST(EngineLogprobs, OnePerTokenForWhoAskedAndNoneForOthers) {

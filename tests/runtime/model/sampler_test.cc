@@ -216,7 +216,9 @@ TEST(LogprobReader, ManyRowsThatWantTheWholeVocabulary) {
   reader->Read(logits.data(), kVocab, questions, kContext, answers.data());
   for (size_t r = 0; r < kRows; ++r) {
     const std::vector<double> want = LogSoftmax({&logits[r * kVocab], &logits[r * kVocab] + kVocab});
-    if (questions[r].num_top < 0) ASSERT_EQ(answers[r].size(), static_cast<size_t>(kVocab)) << r;
+    if (questions[r].num_top < 0) {
+      ASSERT_EQ(answers[r].size(), static_cast<size_t>(kVocab)) << r;
+    }
     EXPECT_EQ(answers[r][0].token_id, questions[r].token);
     for (const TokenLogprob& e : answers[r]) ASSERT_NEAR(e.logprob, want[e.token_id], 2e-6) << r;
   }
