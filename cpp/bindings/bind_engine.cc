@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "bindings/engine_class.h"
 #include "bindings/errors.h"
+#include "bindings/py_logits_processor.h"
 #include "core/request/validate.h"
 #include "fastllm/engine.h"
 
@@ -21,20 +23,16 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 namespace {
 
-// The engine joins its threads when it goes; they must not wait for us meanwhile.
-struct DeleteWithoutGil {
-  void operator()(Engine* engine) const {
-    py::gil_scoped_release release;
-    delete engine;
-  }
-};
-using EngineHolder = std::unique_ptr<Engine, DeleteWithoutGil>;
-
-EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens) {
+EngineHolder CreateEngine(const EngineConfig& config, const TokenTable* tokens, const py::list& logits_processors) {
   std::optional<TokenTable> table;
   if (tokens != nullptr) table = *tokens;
+  std::vector<std::shared_ptr<LogitsProcessor>> processors;
+  processors.reserve(logits_processors.size());
+  for (py::handle object : logits_processors) {
+    processors.push_back(std::make_shared<PyLogitsProcessor>(py::reinterpret_borrow<py::object>(object)));
+  }
   py::gil_scoped_release release;
-  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table))).release());
+  return EngineHolder(ValueOrThrow(Engine::Create(config, std::move(table), std::move(processors))).release());
 }
 
 // As Submit() does; in place, so that the caller sees the prompt that is used.
@@ -48,20 +46,22 @@ uint64_t SubmitRequest(Engine& engine, GenerationRequest& request) {
   return ValueOrThrow(engine.Submit(request));
 }
 
-// Submits in order and appends each handle to `handles`, a list of the caller: an exception that Python raises right
-// after this call (Ctrl-C) finds them all there. An error names the index of its request.
+// Submits in order, from the first request on that has no handle in `handles`, a list of the caller, and appends the
+// handles: an exception that Python raises right after this call (Ctrl-C) finds them all there. An error names the
+// index of its request.
 void SubmitAll(Engine& engine, const std::vector<GenerationRequest*>& requests, py::list handles) {
-  for (GenerationRequest* request : requests) Truncate(engine, request);
+  const size_t first = handles.size();
+  for (size_t i = first; i < requests.size(); ++i) Truncate(engine, requests[i]);
   std::vector<uint64_t> done;
   done.reserve(requests.size());
   Status error;
   {
     py::gil_scoped_release release;
-    for (const GenerationRequest* request : requests) {
-      Result<uint64_t> handle = engine.Submit(*request);
+    for (size_t i = first; i < requests.size(); ++i) {
+      Result<uint64_t> handle = engine.Submit(*requests[i]);
       if (!handle.ok()) {
         const Status status = handle.status();
-        error = Status(status.code(), "prompt " + std::to_string(done.size()) + ": " + status.message())
+        error = Status(status.code(), "prompt " + std::to_string(i) + ": " + status.message())
                     .WithRetryAfter(status.retry_after_ms());
         break;
       }
@@ -99,6 +99,9 @@ void BindInfo(py::module_& m) {
       .def_readonly("num_kv_blocks", &EngineInfo::num_kv_blocks)
       .def_readonly("block_size", &EngineInfo::block_size)
       .def_readonly("eos_token_ids", &EngineInfo::eos_token_ids)
+      .def_property_readonly("default_sampling_params", [](const EngineInfo& i) { return i.default_sampling_params; })
+      .def_readonly("default_sampling_fields", &EngineInfo::default_sampling_fields,
+                    "Fields of default_sampling_params that the model states.")
       .def_readonly("max_logprobs", &EngineInfo::max_logprobs)
       .def_readonly("resolved", &EngineInfo::resolved)
       .def_readonly("startup_seconds", &EngineInfo::startup_seconds);
@@ -120,7 +123,13 @@ void BindStats(py::module_& m) {
       .def_readonly("prefix_query_tokens", &EngineStats::prefix_query_tokens)
       .def_readonly("prefix_hit_tokens", &EngineStats::prefix_hit_tokens)
       .def_readonly("scheduled_tokens", &EngineStats::scheduled_tokens)
+      .def_readonly("prompt_tokens", &EngineStats::prompt_tokens)
+      .def_readonly("generation_tokens", &EngineStats::generation_tokens)
       .def_readonly("finished_requests", &EngineStats::finished_requests)
+      .def_readonly("finished_stop", &EngineStats::finished_stop)
+      .def_readonly("finished_length", &EngineStats::finished_length)
+      .def_readonly("finished_abort", &EngineStats::finished_abort)
+      .def_readonly("finished_error", &EngineStats::finished_error)
       .def_readonly("schedule_ns", &EngineStats::schedule_ns)
       .def_readonly("execute_ns", &EngineStats::execute_ns)
       .def_readonly("wait_ns", &EngineStats::wait_ns)
@@ -136,27 +145,7 @@ void BindStats(py::module_& m) {
       .def_property_readonly("kv_cache_usage", &EngineStats::kv_cache_usage, "used_blocks / total_blocks.");
 }
 
-void BindTokenTable(py::module_& m) {
-  py::class_<TokenTable>(m, "TokenTable", "The bytes that each token id stands for.")
-      .def(py::init([](const py::list& pieces, const std::vector<bool>& special, bool strip_leading_space) {
-             TokenTable table;
-             table.bytes.reserve(pieces.size());
-             for (py::handle piece : pieces) table.bytes.push_back(piece.cast<py::bytes>());
-             table.special.assign(special.begin(), special.end());
-             table.strip_leading_space = strip_leading_space;
-             return table;
-           }),
-           py::arg("bytes"), py::arg("special"), py::arg("strip_leading_space") = false)
-      .def("__len__", [](const TokenTable& t) { return t.bytes.size(); })
-      .def(
-          "bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
-      .def(
-          "is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
-      .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
-}
-
-template <typename Class>
-void BindLifecycle(Class* engine) {
+void BindLifecycle(EngineClass* engine) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   (*engine)
       .def(
@@ -191,13 +180,13 @@ void BindLifecycle(Class* engine) {
 void BindEngine(py::module_& m) {
   BindInfo(m);
   BindStats(m);
-  BindTokenTable(m);
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   auto engine =
-      py::class_<Engine, EngineHolder>(m, "Engine",
-                                       "The engine: one model, its scheduler and its threads. Thread-safe.")
+      EngineClass(m, "Engine", "The engine: one model, its scheduler and its threads. Thread-safe.")
           .def_static("create", &CreateEngine, py::arg("config"), py::arg("tokens") = static_cast<TokenTable*>(nullptr),
-                      "Loads the model and starts the engine thread.")
+                      py::arg("logits_processors") = py::list(),
+                      "Loads the model and starts the engine thread. logits_processors: objects as "
+                      "fastllm_core.logits_processor.LogitsProcessor.")
           .def(
               "validate",
               [](const Engine& e, GenerationRequest& request) {
@@ -207,10 +196,11 @@ void BindEngine(py::module_& m) {
               py::arg("request"), "Raises what submit() would find wrong; truncates the prompt as asked.")
           .def("submit", &SubmitRequest, py::arg("request"), "Queues a request and returns its handle, never 0.")
           .def("submit_all", &SubmitAll, py::arg("requests"), py::arg("handles"),
-               "Queues requests in order and appends their handles to a list.")
+               "Queues the requests that have no handle in the list yet, in order, and appends their handles.")
           .def("abort", &Engine::Abort, py::arg("request_id"), no_gil, "Ends a request; its last delta says 'abort'.")
           .def("drain", &DrainDeltas, py::arg("timeout_ms") = 0, "All pending deltas, waiting for the first.")
-          .def_property_readonly("event_fd", &Engine::event_fd, "Readable while deltas are pending; drain() resets it.")
+          .def_property_readonly("event_fd", &Engine::event_fd,
+                                 "Readable while deltas are pending and when the engine has ended; drain() resets it.")
           .def_property_readonly("info", &Engine::info, py::return_value_policy::reference_internal)
           .def("stats", &Engine::stats, no_gil)
           .def(
@@ -219,6 +209,7 @@ void BindEngine(py::module_& m) {
           .def("shutdown", &Engine::Shutdown, no_gil,
                "Aborts everything, delivers the last deltas, joins the threads.");
   BindLifecycle(&engine);
+  BindPrefixCache(m, &engine);
 }
 
 }  // namespace fastllm::bindings

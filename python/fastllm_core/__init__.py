@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastllm_core._C import EngineConfig, SamplingParams
     from fastllm_core.async_llm import AsyncLLM
+    from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
     from fastllm_core.errors import (
         ChatTemplateError,
         CorruptFileError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from fastllm_core.llm import LLM
+    from fastllm_core.logits_processor import AdapterLogitsProcessor, BatchUpdate, LogitsProcessor
     from fastllm_core.logprobs import Logprob
     from fastllm_core.outputs import CompletionOutput, RequestOutput, RequestOutputKind
 
@@ -36,6 +38,12 @@ _HOMES = {
     "AsyncLLM": "fastllm_core.async_llm",
     "SamplingParams": "fastllm_core._C",
     "EngineConfig": "fastllm_core._C",
+    "BeamSearchOutput": "fastllm_core.beam_search",
+    "BeamSearchParams": "fastllm_core.beam_search",
+    "BeamSearchSequence": "fastllm_core.beam_search",
+    "AdapterLogitsProcessor": "fastllm_core.logits_processor",
+    "BatchUpdate": "fastllm_core.logits_processor",
+    "LogitsProcessor": "fastllm_core.logits_processor",
     "Logprob": "fastllm_core.logprobs",
     "RequestOutput": "fastllm_core.outputs",
     "CompletionOutput": "fastllm_core.outputs",
@@ -59,7 +67,12 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "AdapterLogitsProcessor",
     "AsyncLLM",
+    "BatchUpdate",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "ChatTemplateError",
     "CompletionOutput",
     "CorruptFileError",
@@ -69,6 +82,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidStateError",
+    "LogitsProcessor",
     "Logprob",
     "ModelLoadError",
     "ModelNotFoundError",

@@ -29,6 +29,8 @@ class CompletionOutput:
     logprobs: list[PositionLogprobs] | None = None  # {token id: Logprob} for each of token_ids, when asked for
     finish_reason: str | None = None  # "stop", "length", "abort"; None while it runs
     stop_reason: int | str | None = None  # the stop token id or stop string; None for the end of sequence
+    # By token: where its text begins in the text of the whole output, in characters; empty without text.
+    text_offsets: list[int] = field(default_factory=list)
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -50,7 +52,7 @@ class RequestOutput:
 
 
 def join_deltas(first, second):
-    """Two consecutive pieces of one request's news as one. `first` may be None."""
+    """Two consecutive pieces of one output's news as one. `first` may be None."""
     if first is None:
         return second
     return Piece(
@@ -62,14 +64,16 @@ def join_deltas(first, second):
         second.num_cached_tokens,
         second.metrics,
         second.error_code,
+        index=second.index,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
+        text_offsets=first.text_offsets + second.text_offsets,
     )
 
 
 @dataclass
 class Piece:
-    """News of one request, taken out of the engine's RequestDelta."""
+    """News of one output of a request, taken out of the engine's RequestDelta."""
 
     token_ids: list[int]
     text: str
@@ -79,8 +83,10 @@ class Piece:
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
     error_code: str = "ok"
+    index: int = 0  # of the output
     logprobs: list[list[Entry]] = field(default_factory=list)
     prompt_logprobs: list[list[Entry]] = field(default_factory=list)
+    text_offsets: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -93,6 +99,8 @@ class Piece:
             delta.num_cached_tokens,
             delta.metrics,
             delta.error_code,
+            index=delta.index,
             logprobs=delta.logprobs,
             prompt_logprobs=delta.prompt_logprobs,
+            text_offsets=delta.text_offsets,
         )

@@ -14,8 +14,6 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "enforce_eager": ((True,), "no CUDA graphs are captured"),
     "disable_log_stats": ((True,), "statistics are not logged"),
     "trust_remote_code": ((False,), "code from model folders never runs"),
-    "generation_config": (("vllm",), "sampling defaults do not come from the model folder"),
-    "kv_cache_dtype": (("auto",), "the KV cache has the data type of the model"),
     "quantization": (_UNSET, "the checkpoint's own format decides"),
     "tensor_parallel_size": ((1,), "one rank"),
     "pipeline_parallel_size": ((1,), "one rank"),
@@ -41,9 +39,9 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
 
 # SamplingParams(...) keyword -> the same.
 SAMPLING_STATEMENTS: dict[str, tuple[tuple, str]] = {
-    "n": ((1,), "one continuation per prompt"),
+    "best_of": ((None, 1), "all outputs are returned"),
     "structured_outputs": (_UNSET, "output is not constrained"),
-    "logits_processors": (_UNSET, "logits are not processed by the caller"),
+    "logits_processors": (_UNSET, "logits processors belong to the engine: LLM(logits_processors=[...])"),
 }
 
 

@@ -26,18 +26,18 @@ class FakeExecutor : public Executor {
   explicit FakeExecutor(NextToken next_token, Hook hook = {})
       : next_token_(std::move(next_token)), hook_(std::move(hook)) {}
 
-  void Submit(StepPlan plan) override {
+  void Submit(const StepPlan& plan) override {
     auto copy = DecodeStepPlan(EncodeStepPlan(plan));
     ASSERT_TRUE(copy.ok()) << copy.status().ToString();
     plans_.push_back(std::move(copy).value());
   }
 
-  StepResult Wait() override {
+  void Wait(StepResult* out) override {
     const StepPlan plan = std::move(plans_.front());
     plans_.pop_front();
     StepResult result = Execute(plan);
     if (hook_) hook_(&result);
-    return std::move(DecodeStepResult(EncodeStepResult(result))).value();
+    *out = std::move(DecodeStepResult(EncodeStepResult(result))).value();
   }
 
  private:

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/engine/engine_core.h"
-#include "core/engine/join_deltas.h"
+#include "core/engine/outbox.h"
 #include "engine_fixture.h"
 
 namespace fastllm {
@@ -52,8 +52,9 @@ EngineCore MakeEngine(const SchedConfig& sched = Sched(), const KvConfig& kv = K
 }
 
 // What is not drained in time joins what is pending.
-TEST(JoinDeltas, KeepsTokensTextAndLogprobsInOrder) {
+TEST(Outbox, JoinedNewsKeepTokensTextAndLogprobsInOrder) {
   RequestDelta delta, later;
+  delta.request_id = later.request_id = 1;
   delta.token_ids = {3, 4};
   delta.text = "de";
   delta.logprobs = Expected(delta.token_ids, 7);
@@ -62,7 +63,14 @@ TEST(JoinDeltas, KeepsTokensTextAndLogprobsInOrder) {
   later.text = "f";
   later.logprobs = Expected(later.token_ids, 9);
   later.finish_reason = FinishReason::kLength;
-  JoinDeltas(&delta, std::move(later));
+  Outbox outbox;
+  std::vector<RequestDelta> news = {delta};
+  outbox.Push(&news);
+  news = {later};
+  outbox.Push(&news);
+  const std::vector<RequestDelta> drained = outbox.Drain(milliseconds(0));
+  ASSERT_EQ(drained.size(), 1u);
+  delta = drained[0];
   EXPECT_EQ(delta.token_ids, (Ids{3, 4, 5}));
   EXPECT_EQ(delta.text, "def");
   EXPECT_EQ(delta.logprobs, Expected(delta.token_ids, 7));
@@ -160,6 +168,7 @@ TEST(EngineLogprobs, FinalOnlyIsOneDeltaWithEverything) {
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.token_ids, (Ids{3, 4, 5, 6, 7}));
   EXPECT_EQ(got.last.text, "defgh");
+  EXPECT_EQ(got.last.text_offsets, (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(got.last.logprobs, Expected(got.last.token_ids, 3));
   EXPECT_EQ(got.last.prompt_logprobs.size(), 3u);
   EXPECT_EQ(got.last.finish_reason, FinishReason::kLength);

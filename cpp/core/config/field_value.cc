@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "core/config/field_access.h"
 #include "core/config/number_text.h"
@@ -185,17 +186,55 @@ int EditDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-Status UnknownOption(std::string_view name, const std::vector<std::string>& known) {
-  const std::string wanted = Normalized(name.substr(0, kMaxShownChars));
+namespace {
+
+// The words of a normalized name, "__max_num_seqs" -> max, num, seqs.
+std::set<std::string_view> Words(std::string_view name) {
+  std::set<std::string_view> words;
+  for (size_t at = 0; at < name.size();) {
+    const size_t end = std::min(name.find('_', at), name.size());
+    if (end > at) words.insert(name.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// Letters of the words that are in both.
+size_t SharedLetters(std::string_view a, std::string_view b) {
+  const std::set<std::string_view> words = Words(a);
+  size_t letters = 0;
+  for (const std::string_view word : Words(b)) letters += words.contains(word) ? word.size() : 0;
+  return letters;
+}
+
+// The one that a user who typed `wanted` may have meant; null when none is near. A slip of the fingers first, then the
+// one with the most in common that is not just a filler word.
+const std::string* Nearest(const std::string& wanted, const std::vector<std::string>& known) {
+  constexpr size_t kFiller = 3;
   const std::string* best = nullptr;
   int best_distance = std::max<int>(2, static_cast<int>(wanted.size()) / 3) + 1;
+  const std::string* related = nullptr;
+  size_t most_shared = kFiller;
   for (const std::string& candidate : known) {
-    const int distance = EditDistance(wanted, candidate);
-    if (distance < best_distance && distance < static_cast<int>(candidate.size())) {
+    const std::string name = Normalized(candidate);
+    const int distance = EditDistance(wanted, name);
+    if (distance < best_distance && distance < static_cast<int>(name.size())) {
       best = &candidate;
       best_distance = distance;
     }
+    if (const size_t shared = SharedLetters(wanted, name); shared > most_shared) {
+      related = &candidate;
+      most_shared = shared;
+    }
   }
+  return best != nullptr ? best : related;
+}
+
+}  // namespace
+
+Status UnknownOption(std::string_view name, const std::vector<std::string>& known) {
+  const std::string wanted = Normalized(name.substr(0, kMaxShownChars));
+  const std::string* best = Nearest(wanted, known);
   std::string message = "unknown option " + Quoted(name);
   if (best != nullptr) return Status::NotFound(message + "; did you mean '" + *best + "'?");
   message += "; known options: ";

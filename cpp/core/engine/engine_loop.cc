@@ -19,11 +19,12 @@ int64_t Nanos(std::chrono::steady_clock::duration d) {
 EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
                        std::shared_ptr<const TokenTable> tokens, std::unique_ptr<Recorder> recorder,
                        EngineChannels* channels)
-    : scheduler_(sched, kv),
+    : scheduler_(sched, kv, [this] { return now_ms_; }),
       executor_(std::move(executor)),
       router_(std::move(tokens)),
       recorder_(std::move(recorder)),
       channels_(channels) {
+  FASTLLM_CHECK(std::cmp_less_equal(scheduler_.max_in_flight(), pipeline_.steps.size()), "more steps than places");
   totals_.total_blocks = kv.num_blocks - 1;
 }
 
@@ -45,14 +46,14 @@ void EngineLoop::Loop() {
       Publish();
       Answer();
     }
-    while (Planning() && std::cmp_less(in_flight_.size(), scheduler_.max_in_flight()) && SubmitStep()) {
+    while (Planning() && std::cmp_less(pipeline_.size, scheduler_.max_in_flight()) && SubmitStep()) {
     }
-    if (!in_flight_.empty()) CompleteStep();
+    if (pipeline_.size > 0) CompleteStep();
     Publish();
     Answer();
   }
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
-  while (!in_flight_.empty()) CompleteStep();
+  while (pipeline_.size > 0) CompleteStep();
   for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
   held_ = {};
   Publish();
@@ -65,6 +66,7 @@ bool EngineLoop::DrainInbox() {
   Inbox::Batch batch = channels_->inbox.Take(/*wait=*/quiet);
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
+  SetTime(now);
   bool all_new = true;
   for (const auto& request : batch.adds) all_new &= router_.Add(request, now);
   if (!all_new) {
@@ -80,8 +82,10 @@ bool EngineLoop::DrainInbox() {
       held_.requests.push_back(std::move(request));
     }
   }
-  for (const RequestId id : batch.aborts) {
-    if (router_.End(id, FinishReason::kAbort)) Forget(id);
+  for (const RequestId handle : batch.aborts) {
+    for (const RequestId id : router_.LiveOf(handle)) {
+      if (router_.End(id, FinishReason::kAbort)) Forget(id);
+    }
   }
   controls_.handled = !batch.controls.empty();
   for (Control& control : batch.controls) Handle(std::move(control));
@@ -106,29 +110,32 @@ void EngineLoop::Forget(RequestId id) {
   });
 }
 
+void EngineLoop::SetTime(Clock::time_point now) {
+  now_ms_ = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
+  if (recorder_ != nullptr) recorder_->OnTime(now_ms_);
+}
+
 bool EngineLoop::SubmitStep() {
+  const Clock::time_point start = Clock::now();
+  SetTime(start);
   for (const ExpiredRequest& expired : scheduler_.Expire()) {
-    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);  // a replay has another clock
+    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);
     router_.End(expired.id, FinishReason::kError, Status(expired.code, expired.reason));
   }
   if (!scheduler_.HasWork()) return false;
-  const Clock::time_point start = Clock::now();
-  StepPlan plan = scheduler_.Schedule();
-  if (recorder_ != nullptr) recorder_->OnPlan(plan);
-  if (plan.rows.empty()) {
-    FASTLLM_CHECK(!in_flight_.empty() || !scheduler_.HasWork(), "requests are left and no step can be planned");
+  Step& step = pipeline_.at(pipeline_.size);
+  scheduler_.ScheduleInto(&step.plan);
+  if (recorder_ != nullptr) recorder_->OnPlan(step.plan);
+  if (step.plan.rows.empty()) {
+    FASTLLM_CHECK(pipeline_.size > 0 || !scheduler_.HasWork(), "requests are left and no step can be planned");
     return false;
   }
-  for (const NewSequence& sequence : plan.added) {
+  for (const NewSequence& sequence : step.plan.added) {
     if (const auto waited = router_.MarkScheduled(sequence.id, start)) channels_->inbox.limit()->Left(*waited, start);
   }
   ReportQueue();
-  // Update() needs no more of the plan than this.
-  InFlight& step = in_flight_.emplace_back();
-  step.plan.step_id = plan.step_id;
-  step.plan.rows = plan.rows;
-  step.plan.total_tokens = plan.total_tokens;
-  executor_->Submit(std::move(plan));
+  executor_->Submit(step.plan);
+  ++pipeline_.size;
   step.submitted = Clock::now();
   totals_.last_schedule_ns = Nanos(step.submitted - start);
   totals_.schedule_ns += totals_.last_schedule_ns;
@@ -137,17 +144,19 @@ bool EngineLoop::SubmitStep() {
 
 void EngineLoop::CompleteStep() {
   const Clock::time_point before = Clock::now();
-  StepResult result = executor_->Wait();
+  StepResult& result = pipeline_.result;
+  executor_->Wait(&result);
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
-  const InFlight step = std::move(in_flight_.front());
-  in_flight_.pop_front();
+  const Step& step = pipeline_.at(0);
+  pipeline_.oldest = (pipeline_.oldest + 1) % pipeline_.steps.size();
+  --pipeline_.size;
   const bool fits = result.step_id == step.plan.step_id;
   if (recorder_ != nullptr && (!fits || !result.status.ok())) recorder_->OnResult(result);
   if (!result.status.ok()) throw InternalError(result.status.ToString());
   FASTLLM_CHECK(fits,
                 "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(step.plan.step_id));
-  Apply(step.plan, std::move(result), now);
+  Apply(step.plan, now);
   EngineStats& t = totals_;
   ++t.steps;
   t.wait_ns += Nanos(now - before);
@@ -160,23 +169,22 @@ void EngineLoop::CompleteStep() {
   last_completed_ = now;
 }
 
-void EngineLoop::Apply(const StepPlan& plan, StepResult result, Clock::time_point now) {
+void EngineLoop::Apply(const StepPlan& plan, Clock::time_point now) {
+  StepResult& result = pipeline_.result;
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, Status::Internal("model produced no finite logits"))) {
-        Forget(row.id);
-      }
+      std::string why = row.error.empty() ? "model produced no finite logits" : row.error;
+      if (router_.End(row.id, FinishReason::kError, Status::Internal(std::move(why)))) Forget(row.id);
       break;
     }
   }
   if (recorder_ != nullptr) recorder_->OnResult(result);
   for (PromptLogprobs& logprobs : result.prompt_logprobs) router_.AddPromptLogprobs(std::move(logprobs));
-  for (SequenceUpdate& update : scheduler_.Update(plan, result)) {
-    const RequestId id = update.id;
-    std::vector<PositionLogprobs>& logprobs = result.rows[update.result_row].logprobs;
-    if (router_.Route(std::move(update), std::move(logprobs), now)) Forget(id);
+  scheduler_.UpdateInto(plan, result, &pipeline_.updates);
+  for (const SequenceUpdate& update : pipeline_.updates) {
+    if (router_.Route(update, &result.rows[update.result_row].logprobs, now)) Forget(update.id);
   }
 }
 
@@ -200,13 +208,23 @@ void EngineLoop::Publish() {
   out.prefix_query_tokens = s.prefix_query_tokens;
   out.prefix_hit_tokens = s.prefix_hit_tokens;
   out.scheduled_tokens = s.scheduled_tokens;
-  out.finished_requests = router_.num_finished();
+  const RequestTotals& requests = router_.totals();
+  out.prompt_tokens = requests.prompt_tokens;
+  out.generation_tokens = requests.generation_tokens;
+  out.finished_requests = requests.finished;
+  const auto finished_by = [&requests](FinishReason reason) {
+    return requests.finished_by[static_cast<size_t>(reason)];
+  };
+  out.finished_stop = finished_by(FinishReason::kStop);
+  out.finished_length = finished_by(FinishReason::kLength);
+  out.finished_abort = finished_by(FinishReason::kAbort);
+  out.finished_error = finished_by(FinishReason::kError);
   out.heartbeat = channels_->heartbeat.count();
   out.paused = admission_ != Admission::kOpen ? 1 : 0;
   out.asleep = admission_ == Admission::kAsleep ? 1 : 0;
   channels_->stats.Store(out);
   ReportQueue();
-  channels_->outbox.Push(router_.TakeDeltas());
+  router_.Publish(&channels_->outbox);
 }
 
 void EngineLoop::Poison(const std::string& why) noexcept {
@@ -220,11 +238,15 @@ void EngineLoop::Poison(const std::string& why) noexcept {
       if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status);
     }
     for (Control& control : rest.controls) controls_.quiet.push_back(std::move(control));
-    channels_->outbox.Push(router_.TakeDeltas());
+    router_.Publish(&channels_->outbox);
     AnswerAll(status);
   } catch (...) {
-    // Out of memory while reporting: nothing more can be said, and the host's process must live.
+    // Out of memory while reporting: nothing more can be said, but nobody is left waiting, and the host's process
+    // lives.
     channels_->inbox.Close(Status(StatusCode::kUnavailable, ""));
+    channels_->inbox.Drop();
+    controls_.answered.clear();
+    controls_.quiet.clear();
   }
 }
 

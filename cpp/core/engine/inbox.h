@@ -31,10 +31,12 @@ class Inbox {
 
   // From any thread. kResourceExhausted when the queue is full; after Refuse() or Close() the Status it was given.
   Status Add(std::shared_ptr<const Request> request);
+  // The same for the outputs of one request: all of them or none.
+  Status AddAll(std::vector<std::shared_ptr<const Request>> requests);
   // From any thread. Ignored after Close().
   void Abort(RequestId id);
   // From any thread. The answer; after Close() it is there at once.
-  std::future<Status> Post(Control control);
+  std::future<Result<int32_t>> Post(Control control);
 
   // Refuses adds from now on with `why`; the rest goes on. From any thread.
   void Refuse(Status why);
@@ -43,6 +45,10 @@ class Inbox {
 
   // Takes all that is there; with `wait`, sleeps until there is something or Close(). Engine thread only.
   Batch Take(bool wait);
+
+  // Breaks the promises of the controls that wait here and lets go of the requests; for an engine thread that has no
+  // memory to do better. Engine thread, after Close().
+  void Drop() noexcept;
 
   // What waits behind the inbox; for the engine thread to report to. Take() counts what it hands over.
   QueueLimit* limit() { return &limit_; }

@@ -172,6 +172,10 @@ Result<int32_t> ValidateRequest(const std::vector<TokenId>& prompt, const Sampli
                                    Str(limits.kv_capacity_tokens) + " tokens), got " + Str(length));
   }
   FASTLLM_RETURN_IF_ERROR(CheckIds("prompt_token_ids", prompt, limits.vocab_size));
+  if (sampling.n * length > kMaxFanOutTokens) {
+    return Status::InvalidArgument("n times the prompt's tokens must be at most " + Str(kMaxFanOutTokens) + ", got " +
+                                   Str(sampling.n) + " times " + Str(length));
+  }
   const int64_t room = std::min<int64_t>(limits.max_model_len, limits.kv_capacity_tokens) - length;
   return static_cast<int32_t>(std::min<int64_t>(room, sampling.max_tokens.value_or(limits.max_model_len)));
 }

@@ -10,6 +10,9 @@
 
 namespace fastllm {
 
+// Each output has its own copy of the tokens: 2^26 of them are half a gigabyte.
+inline constexpr int64_t kMaxFanOutTokens = int64_t{1} << 26;
+
 struct RequestLimits {
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;

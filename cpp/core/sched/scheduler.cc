@@ -1,6 +1,7 @@
 #include "core/sched/scheduler.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -25,16 +26,33 @@ Scheduler::Impl::Impl(const SchedConfig& sched, const KvConfig& kv_config, const
       kv(kv_config, now),
       waiting(&table, sched.policy == SchedulingPolicy::kPriority) {}
 
+SeqSlot Scheduler::Impl::LeaderOf(const Request& request) const {
+  if (request.parent_id == 0 || request.parent_id == request.id || !request.read_prefix_cache) return kNoSlot;
+  const SeqSlot slot = table.Find(request.parent_id);
+  if (slot == kNoSlot || table[slot].seq.num_computed_tokens >= table[slot].num_prompt_tokens) return kNoSlot;
+  return slot;
+}
+
+void Scheduler::Impl::ReleaseFollowers(RequestId leader) {
+  for (const SeqSlot slot : followers.Take(leader) | std::views::reverse) {
+    table[slot].following = false;
+    waiting.PushPreempted(slot);
+  }
+}
+
 void Scheduler::Impl::Remove(SeqSlot slot) {
   const SequenceRecord& record = table[slot];
   if (record.known_to_executor) removed.push_back(record.id);
   if (record.seq.state == SequenceState::kRunning) {
     running.Remove(slot);
+  } else if (record.following) {
+    followers.Remove(record.seq.request->parent_id, slot, record.num_prompt_tokens);
   } else {
     waiting.Remove(slot);
     if (record.seq.state == SequenceState::kPreempted) --num_preempted_waiting;
   }
   if (blocked.slot == slot) blocked = {};
+  if (!followers.empty()) ReleaseFollowers(record.id);
   kv.Close(slot);
   table.Erase(slot);
 }
@@ -121,9 +139,15 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   record.arrival_ns = arrival_ns != 0 ? arrival_ns : impl_->clock() * kNanosPerMilli;
   record.serial = ++impl_->last_serial;
   impl_->AddDeadlines(record);
-  impl_->kv.Open(slot, record.seq.request->extra_keys, record.seq.request->read_prefix_cache);
+  const Request& queued = *record.seq.request;
+  impl_->kv.Open(slot, queued.extra_keys, queued.read_prefix_cache, queued.parent_id);
   impl_->kv.Reserve(slot, record.num_prompt_tokens + record.max_tokens - 1);
-  impl_->waiting.Push(slot);
+  record.following = impl_->LeaderOf(*record.seq.request) != kNoSlot;
+  if (record.following) {
+    impl_->followers.Add(record.seq.request->parent_id, slot, record.num_prompt_tokens);
+  } else {
+    impl_->waiting.Push(slot);
+  }
   return Status::Ok();
 }
 
@@ -208,9 +232,9 @@ bool Scheduler::HasWork() const { return !impl_->running.empty() || !impl_->wait
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->counters;
   stats.running = impl_->running.size();
-  stats.waiting = impl_->waiting.size();
+  stats.waiting = impl_->waiting.size() + impl_->followers.size();
   stats.waiting_preempted = impl_->num_preempted_waiting;
-  stats.queued_tokens = impl_->waiting.num_tokens();
+  stats.queued_tokens = impl_->waiting.num_tokens() + impl_->followers.num_tokens();
   stats.used_blocks = impl_->kv.pool().num_used_blocks();
   stats.free_blocks = impl_->kv.pool().num_free_blocks();
   return stats;

@@ -65,6 +65,7 @@ SamplingSpec MakeSamplingSpec(const Request& request) {
     if (sampling.logprob_token_ids) logprobs.ids = *sampling.logprob_token_ids;
   }
   spec.prompt_logprobs = sampling.prompt_logprobs;
+  if (!request.logits_processors.empty()) spec.processors = {request.logits_processors, request.index, sampling};
   if (sampling.min_tokens > 0) {
     std::vector<TokenId>& banned = spec.banned_until_min;
     if (!sampling.ignore_eos) banned = request.eos_token_ids;

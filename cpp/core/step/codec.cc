@@ -11,6 +11,10 @@ namespace fastllm {
 template <typename S, typename T>
 concept Is = std::is_same_v<std::remove_const_t<S>, T>;
 
+template <Is<ProcessorSpec> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.which, s.index, s.params);
+}
 template <Is<LogitsSpec> S>
 void VisitMembers(S& s, auto&& v) {
   v(s.repetition_penalty, s.frequency_penalty, s.presence_penalty, s.logit_bias, s.allowed, s.bad_words,
@@ -23,7 +27,7 @@ void VisitMembers(S& s, auto&& v) {
 template <Is<SamplingSpec> S>
 void VisitMembers(S& s, auto&& v) {
   v(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.min_tokens, s.banned_until_min, s.typical_p, s.top_n_sigma,
-    s.xtc_probability, s.xtc_threshold, s.logits, s.logprobs, s.prompt_logprobs);
+    s.xtc_probability, s.xtc_threshold, s.logits, s.logprobs, s.prompt_logprobs, s.processors);
 }
 template <Is<NewSequence> S>
 void VisitMembers(S& s, auto&& v) {
@@ -43,7 +47,7 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <Is<SampledRow> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.id, s.tokens, s.logprobs);
+  v(s.id, s.tokens, s.logprobs, s.error);
 }
 template <Is<PromptLogprobs> S>
 void VisitMembers(S& s, auto&& v) {

@@ -36,6 +36,13 @@ struct LogprobsSpec {
   std::vector<TokenId> ids;  // of these
 };
 
+// What the logits processors of the host are told about a sequence.
+struct ProcessorSpec {
+  std::vector<int32_t> which;  // take part, of those that the engine was made with
+  int32_t index = 0;           // of the output
+  SamplingParams params;
+};
+
 // What the sampler needs of SamplingParams. top_k 0 = off.
 struct SamplingSpec {
   float temperature = 0.0f;
@@ -49,9 +56,10 @@ struct SamplingSpec {
   float top_n_sigma = 0.0f;
   float xtc_probability = 0.0f;
   float xtc_threshold = 0.1f;
-  std::optional<LogitsSpec> logits;        // absent: the logits are taken as they are
-  std::optional<LogprobsSpec> logprobs;    // absent: none come back
-  std::optional<int32_t> prompt_logprobs;  // LogprobsSpec::num_top for the prompt tokens; absent: none
+  std::optional<LogitsSpec> logits;         // absent: the logits are taken as they are
+  std::optional<LogprobsSpec> logprobs;     // absent: none come back
+  std::optional<int32_t> prompt_logprobs;   // LogprobsSpec::num_top for the prompt tokens; absent: none
+  std::optional<ProcessorSpec> processors;  // absent: none takes part
 };
 
 // A sequence the executor does not know: new, or resumed after a preemption (tokens then hold prior output too).

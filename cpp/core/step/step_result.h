@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -14,6 +15,7 @@ struct SampledRow {
   RequestId id = 0;
   std::vector<TokenId> tokens;  // one today; more with speculation. -1: the logits of the row held no usable value
   std::vector<PositionLogprobs> logprobs = {};  // one for each token when the request asked for them, else empty
+  std::string error = {};                       // why there is none: a logits processor of the host failed
 };
 
 // Of prompt tokens whose logits this step computed.

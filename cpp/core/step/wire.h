@@ -177,5 +177,9 @@ template <WiredAs<TokenLogprob> S>
 void VisitMembers(S& s, auto&& v) {
   v(s.token_id, s.logprob, s.rank);
 }
+template <WiredAs<SamplingParams> S>
+void VisitMembers(S& s, auto&& v) {
+  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
+}
 
 }  // namespace fastllm

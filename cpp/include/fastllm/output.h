@@ -54,15 +54,20 @@ struct TokenLogprob {
 // each token once.
 using PositionLogprobs = std::vector<TokenLogprob>;
 
-// News of one request since the last delta. The last delta of a request is the one with a finish_reason;
-// nothing follows it. Concatenated over deltas, token_ids and text are the whole output.
+// News of one output of a request since the last delta. The last delta of an output is the one with a finish_reason;
+// nothing follows it. Concatenated over deltas, token_ids and text are the whole output. A request with n > 1 is at its
+// end when all of its outputs are.
 struct RequestDelta {
-  uint64_t request_id = 0;                        // the handle that Engine::Submit returned
-  std::vector<int32_t> token_ids;                 // new output tokens, the stop token included
-  std::string text;                               // new text, valid UTF-8; "" when detokenize is off
-  std::vector<PositionLogprobs> logprobs;         // one for each of token_ids when they were asked for, else empty
+  uint64_t request_id = 0;                 // the handle that Engine::Submit returned
+  int32_t index = 0;                       // of the output, below SamplingParams::n; each output has its own deltas
+  std::vector<int32_t> token_ids;          // new output tokens, the stop token included
+  std::string text;                        // new text, valid UTF-8; "" when detokenize is off
+  std::vector<PositionLogprobs> logprobs;  // one for each of token_ids when they were asked for, else empty
   std::vector<PositionLogprobs> prompt_logprobs;  // when asked for, in the first delta: one for each prompt token, the
                                                   // first of them empty
+  // By token of token_ids: the characters of the output's whole text in front of the token's own text. A token that
+  // goes on an unfinished character has the offset of that character. Empty when there is no text.
+  std::vector<int32_t> text_offsets;
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;
   std::string error;  // why, when finish_reason is kError, and of which kind: kDeadlineExceeded (its time limit),

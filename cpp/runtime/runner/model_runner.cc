@@ -90,7 +90,8 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), options.num_threads, params_);
-  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, params_);
+  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, options.keep_quantized,
+                     params_);
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,
@@ -99,14 +100,15 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
-    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
-                                                              options.sched.max_num_seqs, options.logprobs_mode));
+    FASTLLM_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
+                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_,
-                             KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
+                                                            options.kv.block_size, options.kv_dtype));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
@@ -158,7 +160,7 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   for (const BatchRow& row : batch_.rows()) {
     if (!row.sample) continue;
     const RunnerSequence& s = *row.sequence;
-    sampler_.Add({&s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
+    sampler_.Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
     result->rows.push_back({row.id, {}});
   }
   if (result->rows.empty()) {
@@ -170,6 +172,7 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
   for (size_t i = 0; i < tokens.size(); ++i) {
     result->rows[i].tokens.push_back(tokens[i]);
+    result->rows[i].error = sampler_.error(i);
     if (sampler_.has_logprobs(i)) result->rows[i].logprobs.push_back(std::move(sampler_.logprobs(i)));
   }
   batch_.Commit(tokens);

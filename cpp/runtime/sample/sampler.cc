@@ -16,7 +16,7 @@ constexpr int32_t kCopyRows = 16;
 }  // namespace
 
 Result<Sampler> Sampler::Create(const ops::OpTable& table, ops::Device device, int32_t vocab_size, int32_t max_rows,
-                                LogprobsMode mode) {
+                                LogprobsMode mode, std::vector<std::shared_ptr<LogitsProcessor>> processors) {
   Sampler s;
   const auto key = [device](ops::OpId op) { return ops::OpQuery{op, device, ops::DType::kF32}; };
   FASTLLM_ASSIGN_OR_RETURN(s.ops_.sample, table.Resolve<ops::SampleFn>(key(ops::OpId::kSample)));
@@ -24,6 +24,7 @@ Result<Sampler> Sampler::Create(const ops::OpTable& table, ops::Device device, i
   FASTLLM_ASSIGN_OR_RETURN(s.reader_, LogprobReader::Create(table, device, vocab_size));
   s.vocab_size_ = vocab_size;
   s.mode_ = mode;
+  s.host_ = HostProcessors(std::move(processors));
   s.rows_.reserve(max_rows);
   s.batch_.order.reserve(max_rows);
   s.batch_.sample.reserve(max_rows);
@@ -37,8 +38,10 @@ Result<Sampler> Sampler::Create(const ops::OpTable& table, ops::Device device, i
 
 void Sampler::Clear() {
   rows_.clear();
+  host_.Clear();
   batch_.order.clear();
   batch_.num_silent = 0;
+  batch_.num_read = 0;
   batch_.num_in_place = 0;
   batch_.any_processed = false;
   batch_.sample.clear();
@@ -51,7 +54,11 @@ void Sampler::Clear() {
 
 // Processed logprobs are of what is sampled from, so they need no copy.
 bool Sampler::NeedsCopy(const SamplerRow& row) const {
-  return row.spec->logprobs && row.spec->logits && !IsProcessed(mode_);
+  return row.spec->logprobs && row.spec->logits && !row.spec->processors && !IsProcessed(mode_);
+}
+
+bool Sampler::NeedsRaw(const SamplerRow& row) const {
+  return row.spec->logprobs && row.spec->processors && !IsProcessed(mode_);
 }
 
 const std::vector<int32_t>& Sampler::Arrange() {
@@ -62,9 +69,18 @@ const std::vector<int32_t>& Sampler::Arrange() {
     return static_cast<int32_t>(batch_.order.size());
   };
   batch_.num_silent = take([](const SamplerRow& r) { return !r.spec->logprobs; });
-  batch_.num_in_place = take([this](const SamplerRow& r) { return r.spec->logprobs && !NeedsCopy(r); });
+  batch_.num_read = take([this](const SamplerRow& r) { return r.spec->logprobs && !NeedsRaw(r) && !NeedsCopy(r); });
+  batch_.num_in_place = take([this](const SamplerRow& r) { return NeedsRaw(r); });
   take([this](const SamplerRow& r) { return NeedsCopy(r); });
-  for (const int32_t i : batch_.order) Describe(rows_[i]);
+  place_of_.resize(rows_.size());
+  for (size_t place = 0; place < batch_.order.size(); ++place) {
+    const SamplerRow& row = rows_[batch_.order[place]];
+    place_of_[batch_.order[place]] = static_cast<int32_t>(place);
+    Describe(row);
+    const auto tokens = std::span<const TokenId>(*row.tokens);
+    host_.Add(static_cast<int32_t>(place), row.id, *row.spec, tokens.first(row.num_prompt_tokens),
+              tokens.subspan(row.num_prompt_tokens));
+  }
   return batch_.order;
 }
 
@@ -72,7 +88,8 @@ void Sampler::Describe(const SamplerRow& in) {
   const SamplingSpec& spec = *in.spec;
   const int32_t output_index = in.num_output_tokens();
   ops::SampleRow row;
-  row.temperature = spec.temperature;
+  const bool scaled = host_.IsScaled(spec);  // its logits are divided before they come to the op
+  row.temperature = scaled ? 1.0f : spec.temperature;
   row.top_p = spec.top_p;
   row.min_p = spec.min_p;
   row.top_k = spec.top_k;
@@ -98,7 +115,7 @@ void Sampler::Describe(const SamplerRow& in) {
   LogprobQuestion q;
   q.num_top = spec.logprobs->num_top;
   q.ids = spec.logprobs->ids.empty() ? nullptr : &spec.logprobs->ids;
-  const bool divided = IsProcessed(mode_) && spec.temperature >= ops::kGreedyTemperature;
+  const bool divided = IsProcessed(mode_) && !scaled && spec.temperature >= ops::kGreedyTemperature;
   q.temperature = divided ? spec.temperature : 1.0f;
   q.as_logits = IsLogits(mode_);
   batch_.questions.push_back(q);
@@ -109,33 +126,48 @@ const std::vector<int32_t>& Sampler::Run(const at::Tensor& logits, const ops::Op
   FASTLLM_CHECK(logits.size(0) == num_rows && logits.size(1) == vocab_size_,
                 "logits must have one row of the vocabulary for each sampled row");
   FASTLLM_CHECK(std::cmp_equal(batch_.order.size(), num_rows), "Arrange() comes between Add() and Run()");
-  float* const x = logits.data_ptr<float>();
-  const int64_t stride = logits.stride(0);
   batch_.tokens.resize(num_rows);
   batch_.answers.assign(batch_.questions.size(), {});
-  const int32_t in_place = batch_.num_in_place;
-  if (in_place > 0) {
-    if (batch_.any_processed) {
-      ops::ProcessLogitsParams p;
-      p.logits = x;
-      p.rows = batch_.logits.data();
-      p.logits_stride = stride;
-      p.num_rows = in_place;
-      p.vocab = vocab_size_;
-      ops_.process(p, op);
-    }
-    Draw(x, stride, 0, in_place, op);
-    ReadLogprobs(x + batch_.num_silent * stride, stride, batch_.num_silent, in_place - batch_.num_silent, op);
-  }
-  if (in_place < num_rows) RunCopied(logits, op);
+  if (batch_.num_in_place > 0) RunInPlace(logits, op);
+  if (batch_.num_in_place < num_rows) RunCopied(logits, op);
 
   tokens_.resize(num_rows);
   logprobs_.assign(batch_.questions.empty() ? 0 : num_rows, {});
-  for (int32_t i = 0; i < num_rows; ++i) tokens_[batch_.order[i]] = batch_.tokens[i];
+  for (int32_t i = 0; i < num_rows; ++i) tokens_[batch_.order[i]] = host_.error(i).empty() ? batch_.tokens[i] : -1;
   for (int32_t i = batch_.num_silent; i < num_rows; ++i) {
     logprobs_[batch_.order[i]] = std::move(batch_.answers[i - batch_.num_silent]);
   }
   return tokens_;
+}
+
+void Sampler::RunInPlace(const at::Tensor& logits, const ops::OpContext& op) {
+  float* const x = logits.data_ptr<float>();
+  const int64_t stride = logits.stride(0);
+  const int32_t num_rows = batch_.num_in_place;
+  const int32_t num_raw = num_rows - batch_.num_read;
+  at::Tensor raw;  // of the rows whose raw logits are wanted after the host's processors have changed them
+  if (num_raw > 0) raw = logits.narrow(0, batch_.num_read, num_raw).clone();
+  if (host_.has_raw()) host_.RunRaw(x, stride, vocab_size_);
+  if (batch_.any_processed) {
+    ops::ProcessLogitsParams p;
+    p.logits = x;
+    p.rows = batch_.logits.data();
+    p.logits_stride = stride;
+    p.num_rows = num_rows;
+    p.vocab = vocab_size_;
+    ops_.process(p, op);
+  }
+  if (host_.has_scaled()) {
+    for (int32_t i = 0; i < num_rows; ++i) {
+      const SamplingSpec& spec = *rows_[batch_.order[i]].spec;
+      if (host_.IsScaled(spec)) logits.select(0, i).div_(spec.temperature);
+    }
+    host_.RunScaled(x, stride, vocab_size_);
+  }
+  Draw(x, stride, 0, num_rows, op);
+  const int32_t num_silent = batch_.num_silent;
+  ReadLogprobs(x + num_silent * stride, stride, num_silent, batch_.num_read - num_silent, op);
+  if (num_raw > 0) ReadLogprobs(raw.const_data_ptr<float>(), raw.stride(0), batch_.num_read, num_raw, op);
 }
 
 void Sampler::Draw(float* x, int64_t stride, int32_t first, int32_t count, const ops::OpContext& op) {

@@ -13,6 +13,7 @@
 #include "ops/contract/logits.h"
 #include "ops/contract/sampling.h"
 #include "ops/table/op_table.h"
+#include "runtime/sample/host_processors.h"
 #include "runtime/sample/logits_state.h"
 #include "runtime/sample/logprob_reader.h"
 #include "runtime/sample/logprobs_mode.h"
@@ -21,6 +22,7 @@ namespace fastllm::runtime {
 
 // A sequence whose next token is to be drawn. The pointers are the caller's and stay valid until Run() returns.
 struct SamplerRow {
+  RequestId id = 0;
   const SamplingSpec* spec = nullptr;
   const std::vector<TokenId>* tokens = nullptr;  // prompt, then output
   int32_t num_prompt_tokens = 0;
@@ -35,7 +37,7 @@ struct SamplerRow {
 class Sampler {
  public:
   static Result<Sampler> Create(const ops::OpTable& table, ops::Device device, int32_t vocab_size, int32_t max_rows,
-                                LogprobsMode mode);
+                                LogprobsMode mode, std::vector<std::shared_ptr<LogitsProcessor>> processors = {});
 
   // Begins a step.
   void Clear();
@@ -51,6 +53,8 @@ class Sampler {
   // After Run(), by the order of Add(): the logprobs of row i, if it asked for them and has a token.
   bool has_logprobs(size_t i) const { return i < logprobs_.size() && !logprobs_[i].empty(); }
   PositionLogprobs& logprobs(size_t i) { return logprobs_[i]; }
+  // After Run(), by the order of Add(): why a logits processor of the host failed on row i, which then has no token.
+  const std::string& error(size_t i) const { return host_.error(place_of_[i]); }
 
   LogprobReader& reader() { return reader_; }
 
@@ -59,11 +63,13 @@ class Sampler {
     ops::SampleFn sample = nullptr;
     ops::ProcessLogitsFn process = nullptr;
   };
-  // The rows in the order of Arrange(): without logprobs; with them; with raw logprobs and changed logits.
+  // The rows in the order of Arrange(): without logprobs; with them; with raw logprobs and logits that the host's
+  // processors change, which all rows go through at once; with raw logprobs and changed logits.
   struct Batch {
     std::vector<int32_t> order;
     int32_t num_silent = 0;    // rows of the first kind
-    int32_t num_in_place = 0;  // of the first two
+    int32_t num_read = 0;      // of the first two
+    int32_t num_in_place = 0;  // of the first three
     bool any_processed = false;
     std::vector<ops::SampleRow> sample;
     std::vector<ops::LogitsRow> logits;
@@ -77,6 +83,8 @@ class Sampler {
   Sampler() = default;
   void Describe(const SamplerRow& row);
   bool NeedsCopy(const SamplerRow& row) const;
+  bool NeedsRaw(const SamplerRow& row) const;
+  void RunInPlace(const at::Tensor& logits, const ops::OpContext& op);
   // Draws the tokens of rows [first, first + count) from `x`, their logits.
   void Draw(float* x, int64_t stride, int32_t first, int32_t count, const ops::OpContext& op);
   void ReadLogprobs(const float* x, int64_t stride, int32_t first, int32_t count, const ops::OpContext& op);
@@ -87,7 +95,9 @@ class Sampler {
   int32_t vocab_size_ = 0;
   LogprobsMode mode_ = LogprobsMode::kRawLogprobs;
   LogprobReader reader_;
+  HostProcessors host_;
   std::vector<SamplerRow> rows_;
+  std::vector<int32_t> place_of_;  // in the order of Arrange()
   Batch batch_;
   at::Tensor copy_;  // [kCopyRows, vocab]; absent until it is needed
   std::vector<int32_t> tokens_;
