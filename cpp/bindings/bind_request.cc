@@ -53,7 +53,7 @@ namespace {
 template <typename T>
 T Integer(const char* name, py::handle object) {
   if (object.is_none()) return 0;
-  const FieldValue value = FromPython(name, object);
+  const FieldValue value = FromPython(name, "int64", object);
   const auto* number = std::get_if<int64_t>(&value);
   if (number == nullptr) {
     throw py::type_error(std::string(name) + " must be an int or None, got " + Py_TYPE(object.ptr())->tp_name);
