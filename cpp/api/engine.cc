@@ -28,6 +28,7 @@
 #include "core/request/request.h"
 #include "core/request/validate.h"
 #include "core/request/validate_options.h"
+#include "core/text/detokenizer.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/gguf_tokens.h"
@@ -203,23 +204,12 @@ class EngineImpl final : public Engine {
   std::unique_ptr<EngineCore> core_;
 };
 
-// Bytes that the weights take in memory as float32.
-int64_t WeightBytes(const runtime::ModelSource& source) {
-  if (source.tensors == nullptr) return 0;
-  int64_t bytes = 0;
-  for (const auto& tensor : source.tensors->tensors()) bytes += tensor.numel() * 4;
-  return bytes;
-}
-
 // The caller's table, or the one that the model file carries; null when there is neither.
 Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given,
                                                        const runtime::ModelSource& source) {
   std::shared_ptr<const TokenTable> none;
   if (given) {
-    if (given->special.size() != given->bytes.size()) {
-      return Status::InvalidArgument("token table: " + std::to_string(given->special.size()) + " special flags for " +
-                                     std::to_string(given->bytes.size()) + " tokens");
-    }
+    FASTLLM_RETURN_IF_ERROR(ValidateTokenTable(*given));
     return std::shared_ptr<const TokenTable>(std::make_shared<TokenTable>(*std::move(given)));
   }
   if (source.gguf == nullptr) return none;
@@ -272,10 +262,15 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
   timer.Lap("token_table");
 
+  const bool keep_quantized = config.model.cpu_precision != "float32";
+  const bool quantized = runtime::UsesQuantized(source, keep_quantized);
+  const ops::DType kv_dtype = runtime::KvDType(config.cache.kv_cache_dtype, quantized);
   ModelFacts facts;
+  facts.has_quantized_weights = quantized;
   facts.max_position_embeddings = source.config.max_position_embeddings;
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
-  FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
+  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
+  FASTLLM_ASSIGN_OR_RETURN(const auto resolved,
+                           Resolve(config, facts, CpuFacts(runtime::WeightBytes(source, keep_quantized))));
   EngineInfo info = MakeInfo(source, resolved, config.model.max_logprobs);
 
   RequestLimits limits;
@@ -295,6 +290,8 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
                                  config.model.seed,
                                  std::move(logits_processors),
                                  runtime::LogprobsModeOf(config.model.logprobs_mode)};
+  options.kv_dtype = kv_dtype;
+  options.keep_quantized = keep_quantized;
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
   auto core =

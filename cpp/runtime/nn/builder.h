@@ -38,6 +38,13 @@ class Builder {
     return nullptr;
   }
 
+  // As Op(), without a refusal: null where this device has none.
+  template <typename Fn>
+  Fn OptionalOp(ops::OpId op) {
+    auto fn = table_.Resolve<Fn>({op, device_, ops::DType::kF32});
+    return fn.ok() ? *fn : nullptr;
+  }
+
   int32_t max_positions() const { return max_positions_; }
   const Status& status() const { return status_; }  // the first refusal
 

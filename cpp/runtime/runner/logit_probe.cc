@@ -57,7 +57,9 @@ class LocalLogitProbe : public LogitProbe {
 
 }  // namespace
 
-Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_path, int32_t num_threads) {
+Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_path, int32_t num_threads,
+                                                       const std::string& cpu_precision,
+                                                       const std::string& kv_cache_dtype) {
   FASTLLM_ASSIGN_OR_RETURN(ModelSource source, OpenModel(model_path, "auto"));
   RunnerOptions options;
   options.sched.max_model_len = source.config.max_position_embeddings;
@@ -66,6 +68,8 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.kv.block_size = kBlockSize;
   options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
   options.num_threads = num_threads;
+  options.keep_quantized = cpu_precision != "float32";
+  options.kv_dtype = KvDType(kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                            ModelRunner::Create(std::move(source), options, nullptr));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));

@@ -13,7 +13,10 @@ namespace fastllm::runtime {
 
 class LogitProbe {
  public:
-  static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads);
+  // The last two as the fields of EngineConfig.
+  static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads,
+                                                    const std::string& cpu_precision = "auto",
+                                                    const std::string& kv_cache_dtype = "auto");
   virtual ~LogitProbe() = default;
   virtual int32_t vocab_size() const = 0;
   // [tokens.size(), vocab] row-major. The tokens run in steps of `chunk` over blocks of 16 tokens.

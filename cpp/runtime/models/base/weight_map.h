@@ -34,11 +34,12 @@ struct WeightMap {
 // The checkpoint name that fills part `part` of `param` ("layers.3.attn.qkv.weight"); empty when no rule does.
 std::string WeightName(const WeightMap& map, std::string_view param, int32_t part, bool gguf);
 
-// Allocates every parameter and fills it from `source` as float32, on num_threads threads. Every
-// tensor of the source must be used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a
-// tensor with its expected and found shape, or one that nothing in the model uses.
+// Allocates every parameter and fills it from `source`, on num_threads threads: as float32, or with keep_quantized as
+// packed blocks where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source
+// must be used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected
+// and found shape, or one that nothing in the model uses.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, int32_t num_threads,
-                   ParamSet& params);
+                   bool keep_quantized, ParamSet& params);
 
 // Random weights that are a function of (seed, parameter, element) alone: matrices uniform with standard deviation
 // 0.02, norms near 1, biases near 0.
