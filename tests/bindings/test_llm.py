@@ -23,7 +23,7 @@ def greedy(n: int, **more) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def llm():
-    with LLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100) as llm:
+    with LLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100, cpu_precision="float32") as llm:
         yield llm
 
 
