@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 
@@ -328,8 +329,9 @@ TEST(ExecutorTest, TwoPlansInFlightRunInOrderAndTheSecondTakesTheTokenOfTheFirst
 TEST(ExecutorTest, IsDestroyedWithPlansInFlight) {
   auto executor = MakeLocalExecutor(Source(), Options(), nullptr);
   ASSERT_TRUE(executor.ok());
-  for (int i = 0; i < 3; ++i) {
-    StepPlan plan;
+  std::array<StepPlan, 2> plans;  // the executor reads them where they are
+  for (int i = 0; i < 2; ++i) {
+    StepPlan& plan = plans[i];
     plan.added.push_back(Sequence(i + 1, Prompt(9, i), 16));
     AddRow(plan, i + 1, 9, true);
     (*executor)->Submit(plan);
