@@ -28,6 +28,7 @@
 #include "core/request/request.h"
 #include "core/request/validate.h"
 #include "core/request/validate_options.h"
+#include "core/text/detokenizer.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/gguf_tokens.h"
@@ -208,10 +209,7 @@ Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable>
                                                        const runtime::ModelSource& source) {
   std::shared_ptr<const TokenTable> none;
   if (given) {
-    if (given->special.size() != given->bytes.size()) {
-      return Status::InvalidArgument("token table: " + std::to_string(given->special.size()) + " special flags for " +
-                                     std::to_string(given->bytes.size()) + " tokens");
-    }
+    FASTLLM_RETURN_IF_ERROR(ValidateTokenTable(*given));
     return std::shared_ptr<const TokenTable>(std::make_shared<TokenTable>(*std::move(given)));
   }
   if (source.gguf == nullptr) return none;

@@ -26,7 +26,13 @@ def load(model: str, tokenizer: str | None, skip_tokenizer_init: bool, options: 
         # The engine reads the vocabulary of its own GGUF file itself, so neither waits for the other.
         return _side_by_side(lambda: Engine.create(config, None, processors), lambda: load_tokenizer(source))
     loaded = load_tokenizer(source)
-    return Engine.create(config, loaded.token_table(), processors), loaded
+    table = loaded.token_table()
+    engine = Engine.create(config, table, processors)
+    if table is None:
+        from fastllm_core.library_text import LibraryTextEngine
+
+        return LibraryTextEngine(engine, loaded), loaded
+    return engine, loaded
 
 
 def _side_by_side(make_engine, make_tokenizer):

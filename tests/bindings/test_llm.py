@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from fastllm_core._C import GenerationRequest
+from fastllm_core._C import ExtraKeys, GenerationRequest
 
 from fastllm_core import LLM, EngineDeadError, InvalidArgumentError, SamplingParams, UnknownOptionError
 
@@ -226,7 +226,7 @@ def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(InvalidArgumentError, match="stop must not hold half of a surrogate pair"):
         SamplingParams(stop=["\ud800"])
     with pytest.raises(InvalidArgumentError, match="cache_salt must not hold half of a surrogate pair"):
-        GenerationRequest([1], SamplingParams(), "\ud800")
+        ExtraKeys(cache_salt="\ud800")
 
 
 def test_a_message_that_is_cut_within_a_character():

@@ -1,11 +1,14 @@
 // Log probabilities on their way from the executor to the deltas, and output_kind.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine_core.h"
+#include "core/engine/outbox.h"
 #include "engine_fixture.h"
 
 namespace fastllm {
@@ -27,7 +30,7 @@ struct Logprobs {
   RequestDelta last;
 };
 
-Logprobs Run(EngineCore* engine, RequestId id) {
+Logprobs Follow(EngineCore* engine, RequestId id) {
   Logprobs all;
   while (all.last.finish_reason == FinishReason::kNone) {
     for (RequestDelta& d : engine->Drain(kLong)) {
@@ -48,17 +51,44 @@ EngineCore MakeEngine(const SchedConfig& sched = Sched(), const KvConfig& kv = K
   return EngineCore(sched, kv, std::make_unique<FakeExecutor>(CountUp), Letters());
 }
 
+// What is not drained in time joins what is pending.
+TEST(Outbox, JoinedNewsKeepTokensTextAndLogprobsInOrder) {
+  RequestDelta delta, later;
+  delta.request_id = later.request_id = 1;
+  delta.token_ids = {3, 4};
+  delta.text = "de";
+  delta.logprobs = Expected(delta.token_ids, 7);
+  delta.prompt_logprobs = {{}, {{1, -1.0f, 1}}};
+  later.token_ids = {5};
+  later.text = "f";
+  later.logprobs = Expected(later.token_ids, 9);
+  later.finish_reason = FinishReason::kLength;
+  Outbox outbox;
+  std::vector<RequestDelta> news = {delta}, used, drained;
+  outbox.Push(&news, &used);
+  news = {later};
+  outbox.Push(&news, &used);
+  outbox.Drain(milliseconds(0), &drained);
+  ASSERT_EQ(drained.size(), 1u);
+  delta = drained[0];
+  EXPECT_EQ(delta.token_ids, (Ids{3, 4, 5}));
+  EXPECT_EQ(delta.text, "def");
+  EXPECT_EQ(delta.logprobs, Expected(delta.token_ids, 7));
+  EXPECT_EQ(delta.prompt_logprobs.size(), 2u);
+  EXPECT_EQ(delta.finish_reason, FinishReason::kLength);
+}
+
 TEST(EngineLogprobs, OnePerTokenForWhoAskedAndNoneForOthers) {
   EngineCore engine = MakeEngine();
   auto asks = MakeRequest(1, {0, 1}, 4);
   asks->sampling.logprobs = 1;
   ASSERT_TRUE(engine.Add(asks).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.ids, (Ids{2, 3, 4, 5}));
   EXPECT_EQ(got.output, Expected(got.ids, 2));
   EXPECT_TRUE(got.prompt.empty());
   ASSERT_TRUE(engine.Add(MakeRequest(2, {0, 1}, 4)).ok());
-  EXPECT_TRUE(Run(&engine, 2).output.empty());
+  EXPECT_TRUE(Follow(&engine, 2).output.empty());
 }
 
 TEST(EngineLogprobs, TokensAfterAStopStringTakeTheirLogprobsWithThem) {
@@ -67,7 +97,7 @@ TEST(EngineLogprobs, TokensAfterAStopStringTakeTheirLogprobsWithThem) {
   request->sampling.logprobs = 1;
   request->sampling.stop = {"d"};
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.ids, (Ids{1, 2, 3}));
   EXPECT_EQ(got.output, Expected(got.ids, 1));
   EXPECT_EQ(got.last.finish_reason, FinishReason::kStop);
@@ -82,7 +112,7 @@ TEST(EngineLogprobs, PromptLogprobsOverChunksComeWithTheFirstDelta) {
   request->sampling.prompt_logprobs = 1;
   request->read_prefix_cache = false;
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   ASSERT_EQ(got.prompt.size(), 8u);
   EXPECT_TRUE(got.prompt[0].empty());
   EXPECT_EQ(std::vector(got.prompt.begin() + 1, got.prompt.end()), Expected({1, 2, 3, 4, 5, 6, 0}, 1));
@@ -90,7 +120,7 @@ TEST(EngineLogprobs, PromptLogprobsOverChunksComeWithTheFirstDelta) {
   auto again = std::make_shared<Request>(*request);
   again->id = 2;
   ASSERT_TRUE(engine.Add(again).ok());
-  const Logprobs second = Run(&engine, 2);
+  const Logprobs second = Follow(&engine, 2);
   EXPECT_EQ(second.prompt, got.prompt);
   EXPECT_EQ(second.last.num_cached_tokens, 0);
 }
@@ -134,10 +164,11 @@ TEST(EngineLogprobs, FinalOnlyIsOneDeltaWithEverything) {
   request->read_prefix_cache = false;
   request->sampling.output_kind = "final_only";
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.token_ids, (Ids{3, 4, 5, 6, 7}));
   EXPECT_EQ(got.last.text, "defgh");
+  EXPECT_EQ(got.last.text_offsets, (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(got.last.logprobs, Expected(got.last.token_ids, 3));
   EXPECT_EQ(got.last.prompt_logprobs.size(), 3u);
   EXPECT_EQ(got.last.finish_reason, FinishReason::kLength);
@@ -152,7 +183,7 @@ TEST(EngineLogprobs, FinalOnlyKeepsWhatAnAbortedRequestHad) {
   gate.entered.acquire();
   engine.Abort(1);
   gate.Open();
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.finish_reason, FinishReason::kAbort);
   EXPECT_GE(got.last.token_ids.size(), 1u);

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fastllm_core.server.body import ClientGone, header
+from fastllm_core._C import SamplingParams
+from fastllm_core.server.body import ClientGone
 from fastllm_core.server.common import Api
 from fastllm_core.server.errors import ApiError, dump, from_exception
 from fastllm_core.server.generation import start, stream_answer, whole_answer
@@ -99,8 +101,15 @@ class GenerationResponse(Response):
     async def _generate(self, body: dict, scope, send) -> None:
         plan, writer = await self._api.plan(body, scope.get("state", {}).get("request_id"))
         _note(scope, body, plan)
+        _log_request(self._state.config.log_requests, plan)
+        detached = await self._api.detach(plan, writer, body)
+        if detached is not None:
+            await send_json(send, 200, dump(detached))
+            return
         run = start(self._state, plan)
         self._writer = writer
+        tracer = self._state.tracer
+        span = tracer.start(scope["headers"], plan) if tracer is not None else None
         try:
             if not plan.stream:
                 answer = dump(await whole_answer(run, writer))
@@ -116,6 +125,8 @@ class GenerationResponse(Response):
             await send({"type": "http.response.body", "body": b""})
         finally:
             run.close()
+            if span is not None:
+                span.end(run.completion_tokens, f"{run.unfinished} choices did not end" if run.unfinished else None)
 
     async def _fail(self, error: ApiError, scope, send) -> None:
         if self._stream_begun:
@@ -147,27 +158,49 @@ def _note(scope, body: dict, plan) -> None:
                 note[name] = body[name][:512]
 
 
+_CONTENT_FIELDS = frozenset({"stop", "bad_words", "extra_args", "dry_sequence_breakers"})
+
+
+def _log_request(level: str, plan) -> None:
+    """A line about what is asked. params: lengths and numbers, nothing that was written by the client; full: all."""
+    if level == "off":
+        return
+    fresh = SamplingParams().to_dict()
+    params = {
+        name: value
+        for name, value in plan.params.to_dict().items()
+        if value != fresh[name] and (level == "full" or name not in _CONTENT_FIELDS)
+    }
+    fields = {"id": plan.request_id, "prompt_tokens": [len(p.ids) for p in plan.prompts], "params": params}
+    if level == "full":
+        fields["prompts"] = [p.text if p.text is not None else p.ids for p in plan.prompts]
+    _log.info("request %s", json.dumps(fields, default=str))
+
+
 def json_endpoint(state: ServerState, handler):
     """An endpoint for handler(body: dict) -> dict, with the same limits and errors; for routes that do not generate."""
 
     async def endpoint(request: Request) -> Response:
-        try:
-            body = await state.bodies.read_json(request.scope, request.receive)
-            return _json_response(200, dump(await handler(body)))
-        except ClientGone:
-            return Response(status_code=499)
-        except Exception as e:
-            error = from_exception(e, state.config.retry_after_s)
-            if error.status >= 500 and not isinstance(e, ApiError):
-                _log.error("request failed", exc_info=e)
-            return _json_response(error.status, error.body(request.url.path), error.headers)
+        async def answer() -> dict:
+            return await handler(await state.bodies.read_json(request.scope, request.receive))
+
+        return await json_answer(state, answer(), request.url.path)
 
     return endpoint
 
 
+async def json_answer(state: ServerState, answer, path: str) -> Response:
+    """The awaited answer, or its error, as a response."""
+    try:
+        return _json_response(200, dump(await answer))
+    except ClientGone:
+        return Response(status_code=499)
+    except Exception as e:
+        error = from_exception(e, state.config.retry_after_s)
+        if error.status >= 500 and not isinstance(e, ApiError):
+            _log.error("request failed", exc_info=e)
+        return _json_response(error.status, error.body(path), error.headers)
+
+
 def _json_response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
     return Response(body, status, headers, media_type="application/json")
-
-
-def request_header(scope, name: str) -> str | None:
-    return header(scope, name.encode())
