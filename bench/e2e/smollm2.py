@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from figure import Figure, note
-
 from e2e.peers import ROOT, Contender, has, medians
+from figure import Figure, note
 
 ROUNDS = 5
 THREADS = 2

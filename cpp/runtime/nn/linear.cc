@@ -26,6 +26,7 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
+  p.x_group = x_group_;
   quant_linear_(p, ctx.op);
 }
 
