@@ -23,23 +23,30 @@ struct HopperConsumer {
   // A work item; place is in shared memory.
   struct Item {
     const HopperPlace* place;
-    uint32_t buffer;
     bool active;  // this warpgroup has rows in it
   };
 
   __device__ __forceinline__ Item ItemAt(uint32_t i) const {
-    const uint32_t buffer = i % Shape::kQBuffers;
-    WaitFor(shared.QueriesFull(buffer), i / Shape::kQBuffers & 1);
+    WaitFor(shared.QueriesFull(), i & 1);
     const HopperPlace* place = shared.Place(i);
-    return {place, buffer, static_cast<int32_t>(group) * 64 < place->RowsLeft(args.a)};
+    return {place, static_cast<int32_t>(group) * 64 < place->RowsLeft(args.a)};
   }
-  __device__ __forceinline__ uint32_t Queries(const Item& item) const {
-    return shared.Queries(item.buffer) + group * (64 / 8 * Shape::kGroupBytes);
+  __device__ __forceinline__ uint32_t Queries() const {
+    return shared.Queries() + group * (64 / 8 * Shape::kGroupBytes);
   }
 
   // This warp has read what it needs of a stage or a query buffer.
   __device__ __forceinline__ static void Release(uint32_t barrier) {
     if ((threadIdx.x & 31) == 0) ArriveAt(barrier);
+  }
+  // Before an item's first scores.
+  template <bool kActive>
+  __device__ __forceinline__ void FetchQueries() {
+    if constexpr (Shape::kQInRegisters) {
+      if constexpr (kActive) ReadQueries(st, shared.Queries(), row0);
+      __syncwarp();
+      Release(shared.QueriesEmpty());
+    }
   }
   // The ring's next slot, full.
   __device__ __forceinline__ uint32_t NextSlot() {
@@ -95,7 +102,6 @@ struct HopperConsumer {
     Pin(st.s);
     Release(shared.Empty(keys));
     Weigh<kMasked>(st, last, args.a.scale_log2, alpha);
-    Pin(st.s);  // or the compiler puts the softmax behind the wait
     WarpgroupWait<0>();
     Pin(st.o);
     Release(shared.Empty(values));
@@ -106,7 +112,7 @@ struct HopperConsumer {
   // All tiles of an item past its first.
   __device__ __forceinline__ void Steps(const Item& item) {
     const PrefillTile& tile = item.place->tile;
-    const uint32_t q = Queries(item);
+    const uint32_t q = Queries();
     int32_t left = tile.tiles - 1;
     int32_t first = (tile.first_tile + left) * Shape::kCols;
     const int32_t all_seen = item.place->PositionOf(args.a, group * 64);
@@ -146,13 +152,14 @@ struct HopperConsumer {
   // From one item to the next in one turn; kDone, kNext: this warpgroup has rows in them.
   template <bool kDone, bool kNext>
   __device__ __forceinline__ void Cross(const Item& done, const Item& next) {
+    FetchQueries<kNext>();
     const uint32_t values = NextSlot(), keys = NextSlot();
     TakeTurn();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
     if constexpr (kDone) IssueValues<T>(st, shared.Tile(values));
-    if constexpr (kNext) IssueScores<T>(st, Queries(next), shared.Tile(keys));
+    if constexpr (kNext) IssueScores<T>(st, Queries(), shared.Tile(keys));
     PassTurn();
     if constexpr (kDone) {
       WarpgroupWait<kNext ? 1 : 0>();
@@ -169,10 +176,11 @@ struct HopperConsumer {
   }
 
   __device__ __forceinline__ void First(const Item& item) {
+    item.active ? FetchQueries<true>() : FetchQueries<false>();
     const uint32_t keys = NextSlot();
     if (item.active) {
       WarpgroupFence();
-      IssueScores<T>(st, Queries(item), shared.Tile(keys));
+      IssueScores<T>(st, Queries(), shared.Tile(keys));
       WarpgroupWait<0>();
       Pin(st.s);
     }
@@ -201,7 +209,7 @@ struct HopperConsumer {
     First(item);
     for (uint32_t i = 1;; ++i) {
       item.active ? Steps(item) : Pass(item);
-      Release(shared.QueriesEmpty(item.buffer));
+      if constexpr (!Shape::kQInRegisters) Release(shared.QueriesEmpty());
       const Item next = ItemAt(i);
       if (next.place->kv_head < 0) break;
       if (item.active && next.active) {

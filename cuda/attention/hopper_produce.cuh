@@ -143,7 +143,6 @@ __device__ __forceinline__ void ProduceTiles(const HopperArgs<T>& args, const Ho
 // Warps 1 to 3. The next item is taken only when warp 0 is about to need it: until then it is anyone's.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void ProduceQueries(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
-  constexpr int kQBuffers = HopperShape<kHeadDim>::kQBuffers;
   constexpr int kPlaces = HopperShape<kHeadDim>::kPlaces;
   ItemTaker taker{static_cast<int32_t>(blockIdx.x), false};
   for (uint32_t i = 0;; ++i) {
@@ -156,15 +155,14 @@ __device__ __forceinline__ void ProduceQueries(const HopperArgs<T>& args, const 
     WaitFor(shared.PlaceFull(i), i / kPlaces & 1);
     const HopperPlace& place = *shared.Place(i);
     const bool end = place.kv_head < 0;
-    const uint32_t buffer = i % kQBuffers;
+    WaitFor(shared.QueriesEmpty(), (i & 1) ^ 1);  // at the end too, or a phase goes by unseen
     if (!end) {
-      WaitFor(shared.QueriesEmpty(buffer), (i / kQBuffers & 1) ^ 1);
-      LoadQueryRows<T, kHeadDim>(args.a, place, shared.Queries(buffer));
+      LoadQueryRows<T, kHeadDim>(args.a, place, shared.Queries());
       CopyAsyncCommit();
       CopyAsyncWait<0>();
       FenceForMatrixUnits();
     }
-    ArriveAt(shared.QueriesFull(buffer));
+    ArriveAt(shared.QueriesFull());
     if (end) return;
   }
 }

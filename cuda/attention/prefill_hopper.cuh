@@ -20,10 +20,8 @@ __device__ __forceinline__ void InitBarriers(const HopperShared<kHeadDim>& share
     InitBarrier(shared.Full(i), 1);
     InitBarrier(shared.Empty(i), kPrefillWarps);
   }
-  for (uint32_t i = 0; i < Shape::kQBuffers; ++i) {
-    InitBarrier(shared.QueriesFull(i), kQueryThreads);
-    InitBarrier(shared.QueriesEmpty(i), kPrefillWarps);
-  }
+  InitBarrier(shared.QueriesFull(), kQueryThreads);
+  InitBarrier(shared.QueriesEmpty(), kPrefillWarps);
   for (uint32_t i = 0; i < Shape::kPlaces; ++i) InitBarrier(shared.PlaceFull(i), 1);
   InitBarrier(shared.Wanted(), 1);
   FenceBarrierInit();
