@@ -64,11 +64,11 @@ TEST(Outbox, JoinedNewsKeepTokensTextAndLogprobsInOrder) {
   later.logprobs = Expected(later.token_ids, 9);
   later.finish_reason = FinishReason::kLength;
   Outbox outbox;
-  std::vector<RequestDelta> news = {delta};
-  outbox.Push(&news);
+  std::vector<RequestDelta> news = {delta}, used, drained;
+  outbox.Push(&news, &used);
   news = {later};
-  outbox.Push(&news);
-  const std::vector<RequestDelta> drained = outbox.Drain(milliseconds(0));
+  outbox.Push(&news, &used);
+  outbox.Drain(milliseconds(0), &drained);
   ASSERT_EQ(drained.size(), 1u);
   delta = drained[0];
   EXPECT_EQ(delta.token_ids, (Ids{3, 4, 5}));
