@@ -18,7 +18,7 @@ struct HopperConsumer {
   const uint32_t group;  // warpgroup, 0 or 1
   const int row0;        // of this warp, in a tile's rows
   HopperState<kHeadDim> st;
-  uint32_t index;  // in the rings, of the tile whose scores were last taken
+  RingCursor<kHeadDim> at;  // of the next tile
 
   // A work item; place is in shared memory.
   struct Item {
@@ -31,7 +31,7 @@ struct HopperConsumer {
     const uint32_t buffer = i % Shape::kQBuffers;
     WaitFor(shared.QueriesFull(buffer), i / Shape::kQBuffers & 1);
     const HopperPlace* place = shared.Place(i);
-    return {place, buffer, place->tile.first_row + static_cast<int32_t>(group) * 64 < place->Rows(args.a.group)};
+    return {place, buffer, static_cast<int32_t>(group) * 64 < place->RowsLeft(args.a)};
   }
   __device__ __forceinline__ uint32_t Queries(const Item& item) const {
     return shared.Queries(item.buffer) + group * (64 / 8 * Shape::kGroupBytes);
@@ -41,16 +41,21 @@ struct HopperConsumer {
   __device__ __forceinline__ static void Release(uint32_t barrier) {
     if ((threadIdx.x & 31) == 0) ArriveAt(barrier);
   }
-  __device__ __forceinline__ void WaitKeys() const { WaitFor(shared.KeysFull(index), shared.Phase(index)); }
-  __device__ __forceinline__ void WaitValues(uint32_t i) const { WaitFor(shared.ValuesFull(i), shared.Phase(i)); }
+  // The ring's next slot, full.
+  __device__ __forceinline__ uint32_t NextSlot() {
+    const uint32_t slot = at.slot;
+    WaitFor(shared.Full(slot), at.phase);
+    at.Advance();
+    return slot;
+  }
   __device__ __forceinline__ void TakeTurn() const { SyncNamed(kTurnBarrier + group, 256); }
   __device__ __forceinline__ void PassTurn() const { ArriveNamed(kTurnBarrier + (group ^ 1), 256); }
 
   // Last position that this thread's rows see, from position `first` on.
   __device__ __forceinline__ void LastSeen(const Item& item, int32_t first, int32_t (&last)[2]) const {
-    const int32_t row = item.place->tile.first_row + row0 + static_cast<int32_t>(threadIdx.x & 31) / 4;
-    last[0] = item.place->PositionOf(row, args.a.group) - first;
-    last[1] = item.place->PositionOf(row + 8, args.a.group) - first;
+    const int32_t row = row0 + static_cast<int32_t>(threadIdx.x & 31) / 4;
+    last[0] = item.place->PositionOf(args.a, row) - first;
+    last[1] = item.place->PositionOf(args.a, row + 8) - first;
   }
 
   // An item's first scores, just taken, into weights.
@@ -67,8 +72,10 @@ struct HopperConsumer {
     Weigh<true>(st, last, args.a.scale_log2, alpha);
     PackWeights<T>(st);
     if (tile.length < first + Shape::kCols) {
-      WaitValues(index);
-      ZeroRows<kHeadDim>(shared.data + (shared.Values(index) - shared.base), tile.length - first);
+      RingCursor<kHeadDim> values = at;
+      if (tile.tiles > 1) values.Advance();
+      WaitFor(shared.Full(values.slot), values.phase);
+      ZeroRows<kHeadDim>(shared.data + (shared.Tile(values.slot) - shared.base), tile.length - first);
       SyncNamed(kWarpgroupBarrier + group, 128);
     }
   }
@@ -76,23 +83,22 @@ struct HopperConsumer {
   template <bool kMasked>
   __device__ __forceinline__ void Step(uint32_t q, const int32_t (&last)[2]) {
     float alpha[2];
-    ++index;
-    WaitKeys();
-    WaitValues(index - 1);
+    const uint32_t keys = NextSlot(), values = NextSlot();
     TakeTurn();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
-    IssueScores<T>(st, q, shared.Keys(index));
-    IssueValues<T>(st, shared.Values(index - 1));
+    IssueScores<T>(st, q, shared.Tile(keys));
+    IssueValues<T>(st, shared.Tile(values));
     PassTurn();
     WarpgroupWait<1>();
     Pin(st.s);
-    Release(shared.KeysEmpty(index));
+    Release(shared.Empty(keys));
     Weigh<kMasked>(st, last, args.a.scale_log2, alpha);
+    Pin(st.s);  // or the compiler puts the softmax behind the wait
     WarpgroupWait<0>();
     Pin(st.o);
-    Release(shared.ValuesEmpty(index - 1));
+    Release(shared.Empty(values));
     ScaleOutput(st, alpha);
     PackWeights<T>(st);
   }
@@ -103,7 +109,7 @@ struct HopperConsumer {
     const uint32_t q = Queries(item);
     int32_t left = tile.tiles - 1;
     int32_t first = (tile.first_tile + left) * Shape::kCols;
-    const int32_t all_seen = item.place->PositionOf(tile.first_row + group * 64, args.a.group);
+    const int32_t all_seen = item.place->PositionOf(args.a, group * 64);
     int32_t last[2];
     LastSeen(item, first, last);
     for (; left > 0 && first - 1 > all_seen; --left) {
@@ -118,13 +124,11 @@ struct HopperConsumer {
   // The same where this warpgroup has no rows: the tiles go past.
   __device__ __forceinline__ void Pass(const Item& item) {
     for (int32_t left = item.place->tile.tiles - 1; left > 0; --left) {
-      ++index;
-      WaitKeys();
+      const uint32_t keys = NextSlot(), values = NextSlot();
       TakeTurn();
       PassTurn();
-      Release(shared.KeysEmpty(index));
-      WaitValues(index - 1);
-      Release(shared.ValuesEmpty(index - 1));
+      Release(shared.Empty(keys));
+      Release(shared.Empty(values));
     }
   }
 
@@ -133,7 +137,7 @@ struct HopperConsumer {
     const HopperPlace place = *item.place;
     SumQuad(st);
     if (place.tile.parts > 1) {
-      if (place.tile.first_row + row0 < place.Rows(args.a.group)) FinishPart<T, kHeadDim>(st, args, place, row0);
+      if (row0 < place.RowsLeft(args.a)) FinishPart<T, kHeadDim>(st, args, place, row0);
     } else {
       WriteRows<T, kHeadDim>(st, args.a, place, row0);
     }
@@ -142,39 +146,37 @@ struct HopperConsumer {
   // From one item to the next in one turn; kDone, kNext: this warpgroup has rows in them.
   template <bool kDone, bool kNext>
   __device__ __forceinline__ void Cross(const Item& done, const Item& next) {
-    ++index;
-    WaitKeys();
-    WaitValues(index - 1);
+    const uint32_t values = NextSlot(), keys = NextSlot();
     TakeTurn();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
-    if constexpr (kDone) IssueValues<T>(st, shared.Values(index - 1));
-    if constexpr (kNext) IssueScores<T>(st, Queries(next), shared.Keys(index));
+    if constexpr (kDone) IssueValues<T>(st, shared.Tile(values));
+    if constexpr (kNext) IssueScores<T>(st, Queries(next), shared.Tile(keys));
     PassTurn();
     if constexpr (kDone) {
       WarpgroupWait<kNext ? 1 : 0>();
       Pin(st.o);
     }
-    Release(shared.ValuesEmpty(index - 1));
+    Release(shared.Empty(values));
     if constexpr (kDone) Finish(done);
     if constexpr (kNext) {
       WarpgroupWait<0>();
       Pin(st.s);
     }
-    Release(shared.KeysEmpty(index));
+    Release(shared.Empty(keys));
     if constexpr (kNext) Begin(next);
   }
 
   __device__ __forceinline__ void First(const Item& item) {
-    WaitKeys();
+    const uint32_t keys = NextSlot();
     if (item.active) {
       WarpgroupFence();
-      IssueScores<T>(st, Queries(item), shared.Keys(index));
+      IssueScores<T>(st, Queries(item), shared.Tile(keys));
       WarpgroupWait<0>();
       Pin(st.s);
     }
-    Release(shared.KeysEmpty(index));
+    Release(shared.Empty(keys));
     if (item.active) Begin(item);
   }
 
@@ -182,11 +184,11 @@ struct HopperConsumer {
     TakeTurn();
     PassTurn();
     if (!item.active) return;
-    WaitValues(index);
+    const uint32_t values = NextSlot();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
-    IssueValues<T>(st, shared.Values(index));
+    IssueValues<T>(st, shared.Tile(values));
     WarpgroupWait<0>();
     Pin(st.o);
     Finish(item);
@@ -194,7 +196,6 @@ struct HopperConsumer {
 
   __device__ __forceinline__ void All() {
     if (group == 1) ArriveNamed(kTurnBarrier, 256);
-    index = 0;
     Item item = ItemAt(0);
     if (item.place->kv_head < 0) return;
     First(item);

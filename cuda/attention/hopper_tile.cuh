@@ -23,11 +23,12 @@ struct HopperState {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void IssueScores(HopperState<kHeadDim>& st, uint32_t q, uint32_t k) {
   using Shape = HopperShape<kHeadDim>;
+  const uint64_t a = SwizzledOperand<Shape::kRowBytes>(q, Shape::kGroupBytes, 16);
+  const uint64_t b = SwizzledOperand<Shape::kRowBytes>(k, Shape::kGroupBytes, 16);
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const uint32_t at = d / Shape::kAtom * Shape::kAtomBytes + d % Shape::kAtom * 2;
-    MultiplyShared<T>(st.s, SwizzledOperand<Shape::kRowBytes>(q + at, Shape::kGroupBytes, 16),
-                      SwizzledOperand<Shape::kRowBytes>(k + at, Shape::kGroupBytes, 16), d > 0);
+    MultiplyShared<T>(st.s, OperandAt(a, at), OperandAt(b, at), d > 0);
   }
   WarpgroupCommit();
 }
@@ -36,11 +37,10 @@ __device__ __forceinline__ void IssueScores(HopperState<kHeadDim>& st, uint32_t 
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void IssueValues(HopperState<kHeadDim>& st, uint32_t v) {
   using Shape = HopperShape<kHeadDim>;
+  const uint64_t b = SwizzledOperand<Shape::kRowBytes>(v, Shape::kGroupBytes, Shape::kAtomBytes);
 #pragma unroll
   for (int t = 0; t < Shape::kCols / 16; ++t) {
-    MultiplyRegisters<T>(
-        st.o, st.p[t],
-        SwizzledOperand<Shape::kRowBytes>(v + t * 2 * Shape::kGroupBytes, Shape::kGroupBytes, Shape::kAtomBytes));
+    MultiplyRegisters<T>(st.o, st.p[t], OperandAt(b, t * 2 * Shape::kGroupBytes));
   }
   WarpgroupCommit();
 }

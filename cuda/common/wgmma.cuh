@@ -22,6 +22,11 @@ __device__ __forceinline__ uint64_t SwizzledOperand(uint32_t address, uint32_t g
          static_cast<uint64_t>(group >> 4) << 32 | (kRowBytes == 128 ? uint64_t{1} : uint64_t{2}) << 62;
 }
 
+// The operand `bytes` further on.
+__device__ __forceinline__ uint64_t OperandAt(uint64_t operand, uint32_t bytes) {
+  return (operand & 0xffffffff00000000) | (static_cast<uint32_t>(operand) + (bytes >> 4));
+}
+
 // Before the first instruction that reads registers written since the last wait.
 __device__ __forceinline__ void WarpgroupFence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ __forceinline__ void WarpgroupCommit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }

@@ -78,7 +78,7 @@ struct Drawn {
 
 Drawn Sampled(Sampler& sampler, const std::vector<const Sequence*>& rows) {
   sampler.Clear();
-  for (const Sequence* s : rows) sampler.Add({&s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
+  for (const Sequence* s : rows) sampler.Add({1, &s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
   const std::vector<int32_t>& order = sampler.Arrange();
   const at::Tensor logits = at::empty({static_cast<int64_t>(rows.size()), kVocab});
   for (size_t i = 0; i < rows.size(); ++i) {
