@@ -16,6 +16,7 @@
 
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
+#include "api/placement.h"
 #include "core/config/field_access.h"
 #include "core/config/resolve.h"
 #include "core/engine/engine_core.h"
@@ -168,11 +169,8 @@ EngineInfo MakeInfo(const runtime::ModelConfig& model, const ResolvedConfig& res
   return info;
 }
 
-DeviceFacts CpuFacts(int64_t weight_bytes) {
-  DeviceFacts device;
-  device.available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
-  device.usable_cores = api::UsableCores();
-  return device;
+void MeasureHost(int64_t weight_bytes, DeviceFacts* device) {
+  device->available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
 }
 
 Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const ResolvedConfig& resolved) {
@@ -197,9 +195,33 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
 
   ModelFacts facts;
   facts.max_position_embeddings = source.config.max_position_embeddings;
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size);
-  FASTLLM_ASSIGN_OR_RETURN(const auto resolved, Resolve(config, facts, CpuFacts(WeightBytes(source))));
-  EngineInfo info = MakeInfo(source.config, resolved);
+  DeviceFacts device;
+  device.usable_cores = api::UsableCores();
+  FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
+  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, placement.dtype);
+  if (placement.device == ops::Device::kCpu) MeasureHost(WeightBytes(source), &device);
+  FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
+  runtime::RunnerOptions options;
+  options.kv = resolved.kv;
+  options.sched = resolved.sched;
+  options.num_threads = resolved.num_threads;
+  options.seed = config.model.seed;
+  options.placement = placement;
+  options.enforce_eager = config.runtime.enforce_eager;
+  if (placement.device == ops::Device::kCpu) {
+    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
+    options.kv = resolved.kv;
+  } else {
+    options.size_kv = [&](const runtime::DeviceMemoryUse& use) -> Result<KvConfig> {
+      FASTLLM_RETURN_IF_ERROR(api::MeasureDevice(config, use, &device, &resolved.values));
+      FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
+      return resolved.kv;
+    };
+  }
+  const runtime::ModelConfig model = source.config;
+  FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
+  timer.Skip();
+  EngineInfo info = MakeInfo(model, resolved);
 
   RequestLimits limits;
   limits.vocab_size = info.vocab_size;
@@ -209,9 +231,6 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::
   limits.has_tokens = table != nullptr;
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  runtime::RunnerOptions options{resolved.kv, resolved.sched, resolved.num_threads, config.model.seed};
-  FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
-  timer.Skip();
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), std::move(table),
                                            std::move(core_options));
   timer.Lap("engine_thread");

@@ -4,10 +4,12 @@
 
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
+#include "ops/contract/feed.h"
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
 #include "ops/contract/logprobs.h"
+#include "ops/contract/random_fill.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
 #include "ops/contract/rope_kv_write.h"
@@ -22,6 +24,10 @@ void Embedding(const EmbeddingParams& p, const OpContext& ctx);
 void GatherRows(const GatherRowsParams& p, const OpContext& ctx);
 // A slot past the end of the cache throws InternalError.
 void KvWrite(const KvWriteParams& p, const OpContext& ctx);
+// A slot or a table wider than its limit throws InternalError.
+void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
+void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
+void RandomFill(const RandomFillParams& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);

@@ -56,6 +56,9 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
   Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
+  Add(table, OpId::kFeedTokens, CpuIsa::kPlain, "cpu.feed_tokens.f32", &cpu::FeedTokens);
+  Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
+  Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
   AddArm<cpu::kPlainKernels>(
       table, CpuIsa::kPlain,
       {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32", "cpu.sample.f32",

@@ -26,6 +26,10 @@ enum class OpId : uint8_t {
   kRopeKvWrite,
   kAttentionPlan,  // of backends that need one: contract/attention_plan.h
   kAttentionBound,
+  kFeedTokens,
+  kKeepTokens,
+  kRandomFill,
+  kLinearSiluMul,  // optional: linear and silu_mul in one
 };
 const char* OpName(OpId op);
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/base/check.h"
-#include "runtime/runner/model_runner.h"
+#include "runtime/runner/make_runner.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -28,7 +28,7 @@ class LocalExecutor : public Executor {
     std::promise<Status> loaded;
     std::future<Status> status = loaded.get_future();
     worker_ = std::thread([this, source = std::move(source), &options, phases, loaded = std::move(loaded)]() mutable {
-      auto runner = ModelRunner::Create(std::move(source), options, phases);
+      auto runner = MakeStepRunner(std::move(source), options, phases);
       loaded.set_value(runner.status());
       // The starter goes on now, so `options` and `phases` are gone.
       if (runner.ok()) Loop(**runner);
@@ -53,14 +53,15 @@ class LocalExecutor : public Executor {
       return result;
     }
     changed_.wait(lock, [this] { return !results_.empty(); });
-    StepResult result = std::move(results_.front());
+    PendingStep step = std::move(results_.front());
     results_.pop_front();
     --in_flight_;
-    return result;
+    lock.unlock();
+    return step.Finish();  // here, so that the worker can launch the next step meanwhile
   }
 
  private:
-  void Loop(ModelRunner& runner) {
+  void Loop(StepRunner& runner) {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || !plans_.empty(); });
@@ -68,9 +69,9 @@ class LocalExecutor : public Executor {
       const StepPlan plan = std::move(plans_.front());
       plans_.pop_front();
       lock.unlock();
-      StepResult result = runner.Execute(plan);
+      PendingStep step = runner.Launch(plan);
       lock.lock();
-      results_.push_back(std::move(result));
+      results_.push_back(std::move(step));
       changed_.notify_all();
     }
   }
@@ -78,7 +79,7 @@ class LocalExecutor : public Executor {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<StepPlan> plans_;
-  std::deque<StepResult> results_;
+  std::deque<PendingStep> results_;
   int32_t in_flight_ = 0;  // submitted and not yet handed out by Wait()
   bool stop_ = false;
   std::thread worker_;

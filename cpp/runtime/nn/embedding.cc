@@ -7,8 +7,8 @@ Embedding::Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t
 
 void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const {
   ops::EmbeddingParams p;
-  p.out = out.data_ptr<float>();
-  p.table = weight_->value.const_data_ptr<float>();
+  p.out = out.data_ptr();
+  p.table = weight_->value.const_data_ptr();
   p.ids = ctx.input.ids;
   p.num_tokens = ctx.input.num_tokens;
   p.hidden = static_cast<int32_t>(weight_->cols);

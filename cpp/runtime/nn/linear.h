@@ -22,12 +22,20 @@ class Linear {
   // x: [rows, in], y: [rows, out], both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
+  // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
+  // where CanGate() says so.
+  bool CanGate(int64_t rows) const { return gated_ != nullptr && bias_ == nullptr && rows <= ops::kSkinnyRows; }
+  void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+
   int64_t out_features() const { return weight_->rows(); }
 
  private:
+  ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
+
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
+  ops::LinearFn gated_;  // null: the backend has none
 };
 
 }  // namespace fastllm::runtime

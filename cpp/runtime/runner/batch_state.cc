@@ -17,6 +17,10 @@ std::string Num(int64_t n) { return std::to_string(n); }
 
 }  // namespace
 
+BatchState::BatchState(const BatchLimits& limits) : limits_(limits) {
+  for (int32_t slot = num_slots(); slot-- > 0;) free_slots_.push_back(slot);
+}
+
 Status BatchState::CheckBlocks(RequestId id, const std::vector<std::vector<BlockId>>& groups) const {
   if (groups.size() != 1) return BadPlan(id, "has tables of " + Num(groups.size()) + " KV groups; this model has 1");
   for (const BlockId b : groups[0]) {
@@ -50,12 +54,15 @@ Status BatchState::Add(const NewSequence& s) {
       return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
+  if (free_slots_.empty()) return BadPlan(s.id, "is one more than the " + Num(num_slots()) + " that can be known");
   auto sequence = std::make_unique<RunnerSequence>();
   sequence->tokens = s.tokens;
   sequence->num_prompt_tokens = s.num_prompt_tokens;
   sequence->num_computed_tokens = s.num_computed_tokens;
   sequence->sampling = s.sampling;
   sequence->blocks = s.block_ids[0];
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
   sequences_.emplace(s.id, std::move(sequence));
   described_.emplace(s.id, false);
   return Status::Ok();
@@ -106,7 +113,10 @@ Status BatchState::Apply(const StepPlan& plan) {
   described_.clear();
   num_tokens_ = 0;
   for (const RequestId id : plan.removed) {
-    if (sequences_.erase(id) == 0) return BadPlan(id, "is removed but not known");
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) return BadPlan(id, "is removed but not known");
+    free_slots_.push_back(it->second->slot);
+    sequences_.erase(it);
   }
   if (static_cast<int64_t>(plan.rows.size()) > limits_.max_num_seqs ||
       plan.total_tokens > limits_.max_num_batched_tokens) {
@@ -138,6 +148,13 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
     row.sequence->tokens.push_back(std::max(sampled.at(next++), 0));
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
+}
+
+void BatchState::CommitUnknown() {
+  for (const BatchRow& row : rows_) {
+    row.sequence->num_computed_tokens += row.num_tokens;
+    if (row.sample) row.sequence->tokens.push_back(kUnknownToken);
+  }
 }
 
 }  // namespace fastllm::runtime

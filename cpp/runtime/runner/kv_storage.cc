@@ -8,9 +8,9 @@
 
 namespace fastllm::runtime {
 
-int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size) {
+int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size, ops::DType dtype) {
   constexpr int64_t kKandV = 2;
-  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<int64_t>(sizeof(float)) * block_size;
+  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * ops::DTypeSize(dtype) * block_size;
 }
 
 Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size) {

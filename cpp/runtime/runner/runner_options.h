@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "fastllm/status.h"
 #include "runtime/models/model_config.h"
+#include "runtime/runner/device_memory.h"
+#include "runtime/tensor/placement.h"
 
 namespace fastllm::runtime {
 
@@ -16,11 +20,15 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  Placement placement;
+  bool enforce_eager = false;  // no graphs
+  // On a device: the KV cache for what is left there once everything else has its memory. Without it `kv` is final.
+  std::function<Result<KvConfig>(const DeviceMemoryUse&)> size_kv;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 
-// Bytes of KV cache that one block takes over all layers of this model (float32).
-int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size);
+// Bytes of KV cache that one block takes over all layers of this model.
+int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, ops::DType dtype = ops::DType::kF32);
 
 }  // namespace fastllm::runtime

@@ -1,17 +1,23 @@
 #include "runtime/models/base/weight_map.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
+#include "ops/contract/random_fill.h"
+#include "ops/table/device.h"
+#include "runtime/models/base/weight_writer.h"
 #include "runtime/tensor/host_memory.h"
 
 namespace fastllm::runtime {
@@ -22,7 +28,7 @@ constexpr int64_t kAlignment = 64;           // bytes, of every parameter
 
 // Rows [begin, end) of one part of a parameter.
 struct FillTask {
-  const TensorInfo* tensor = nullptr;  // null: dummy weights
+  const TensorInfo* tensor = nullptr;
   const Param* param = nullptr;
   int64_t part_row = 0;  // first row of the part inside the parameter
   int64_t begin = 0;
@@ -55,20 +61,49 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
-// One huge-page mapping for all parameters; each tensor keeps it alive.
-Status Allocate(ParamSet& params) {
-  int64_t bytes = 0;
-  const auto padded = [](const Param& p) { return (p.numel() * 4 + kAlignment - 1) / kAlignment * kAlignment; };
-  for (const auto& p : params.all()) bytes += padded(*p);
+int64_t PaddedBytes(const Param& p, const Placement& placement) {
+  const int64_t bytes = p.numel() * ops::DTypeSize(placement.dtype);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// What keeps the memory of all parameters alive, and where it is.
+struct Slab {
+  std::shared_ptr<void> owner;
+  char* data = nullptr;
+};
+
+// One mapping with huge pages.
+Result<Slab> HostSlab(int64_t bytes) {
   FASTLLM_ASSIGN_OR_RETURN(HostMemory mapped, HostMemory::Map(static_cast<size_t>(bytes), /*huge_pages=*/true));
   auto memory = std::make_shared<HostMemory>(std::move(mapped));
+  return Slab{memory, static_cast<char*>(memory->data())};
+}
+
+Result<Slab> DeviceSlab(int64_t bytes, const Placement& placement) {
+  const ops::DeviceApi* device = ops::FindDevice(placement.device);
+  FASTLLM_CHECK(device != nullptr, "weights for a device that is not there");
+  const ops::DeviceMemoryInfo memory = device->memory();
+  if (bytes > memory.free_bytes) {
+    return Status::ResourceExhausted("the weights need " + std::to_string(bytes) + " bytes of device memory; " +
+                                     std::to_string(memory.free_bytes) + " of " + std::to_string(memory.total_bytes) +
+                                     " are free on " + device->name());
+  }
+  auto tensor = std::make_shared<at::Tensor>(at::empty({bytes}, placement.Options(at::kByte)));
+  return Slab{tensor, static_cast<char*>(tensor->data_ptr())};
+}
+
+// One slab for all parameters; each tensor keeps it alive.
+Status Allocate(const Placement& placement, ParamSet& params) {
+  const bool host = placement.device == ops::Device::kCpu;
+  const int64_t bytes = WeightBytes(params, placement);
+  FASTLLM_ASSIGN_OR_RETURN(const Slab slab, host ? HostSlab(bytes) : DeviceSlab(bytes, placement));
   int64_t offset = 0;
   for (const auto& p : params.all()) {
     std::vector<int64_t> shape = {p->rows()};
     if (p->cols != 0) shape.push_back(p->cols);
-    p->value = at::from_blob(
-        static_cast<char*>(memory->data()) + offset, shape, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
-    offset += padded(*p);
+    p->value = at::from_blob(slab.data + offset, shape, [owner = slab.owner](void*) {},
+                             placement.Options(placement.dtype));
+    offset += PaddedBytes(*p, placement);
   }
   return Status::Ok();
 }
@@ -79,15 +114,33 @@ void AddTasks(const TensorInfo* tensor, const Param& param, int64_t part_row, in
   for (int64_t r = 0; r < rows; r += step) tasks->push_back({tensor, &param, part_row, r, std::min(rows, r + step)});
 }
 
-void RunTasks(const std::vector<FillTask>& tasks, int32_t num_threads,
-              const std::function<void(const FillTask&)>& fill) {
+// Runs the tasks on a team of threads, each with its own writer.
+void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
   std::atomic<size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex mutex;
   const auto work = [&] {
-    for (size_t i = next++; i < tasks.size(); i = next++) fill(tasks[i]);
+    try {
+      WeightWriter writer(target.placement, target.context.stream);
+      for (size_t i = next++; i < tasks.size(); i = next++) {
+        const FillTask& t = tasks[i];
+        const int64_t first = (t.part_row + t.begin) * t.param->row_elements();
+        writer.Write(*t.tensor, t.begin, t.end,
+                     static_cast<char*>(t.param->value.data_ptr()) + first * ops::DTypeSize(target.placement.dtype));
+      }
+      writer.Finish();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      next = tasks.size();
+    }
   };
-  std::vector<std::jthread> helpers;
-  for (int32_t t = 1; t < num_threads; ++t) helpers.emplace_back(work);
-  work();
+  {
+    std::vector<std::jthread> helpers;
+    for (int32_t t = 1; t < target.context.num_threads; ++t) helpers.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 Result<const TensorInfo*> FindPart(const TensorSource& source, const Param& param, int32_t part,
@@ -137,7 +190,7 @@ std::string WeightName(const WeightMap& map, std::string_view param, int32_t par
   return "";
 }
 
-Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, int32_t num_threads,
+Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params) {
   std::unordered_set<std::string> used;
   std::vector<FillTask> tasks;
@@ -154,31 +207,33 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
     }
   }
   FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, used));
-  FASTLLM_RETURN_IF_ERROR(Allocate(params));
-  RunTasks(tasks, num_threads, [](const FillTask& t) {
-    float* base = static_cast<float*>(t.param->value.data_ptr());
-    DequantizeRows(*t.tensor, t.begin, t.end, base + (t.part_row + t.begin) * t.param->row_elements());
-  });
+  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  RunTasks(tasks, target);
   return Status::Ok();
 }
 
-Status FillDummyWeights(uint64_t seed, int32_t num_threads, ParamSet& params) {
-  FASTLLM_RETURN_IF_ERROR(Allocate(params));
-  std::vector<FillTask> tasks;
-  for (const auto& param : params.all()) AddTasks(nullptr, *param, 0, param->rows(), &tasks);
-  RunTasks(tasks, num_threads, [seed](const FillTask& t) {
-    const Param& p = *t.param;
-    const uint64_t key = Mix(seed ^ std::hash<std::string>{}(p.name));
-    float* out = static_cast<float*>(p.value.data_ptr());
-    const float mean = p.init == ParamInit::kNorm ? 1.0f : 0.0f;
+Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params) {
+  FASTLLM_ASSIGN_OR_RETURN(const auto fill, target.ops->Resolve<ops::RandomFillFn>({ops::OpId::kRandomFill,
+                                                                                    target.placement.device,
+                                                                                    target.placement.dtype}));
+  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  for (const auto& p : params.all()) {
+    ops::RandomFillParams r;
+    r.out = p->value.data_ptr();
+    r.key = Mix(seed ^ std::hash<std::string>{}(p->name));
+    r.count = p->numel();
+    r.mean = p->init == ParamInit::kNorm ? 1.0f : 0.0f;
     // A uniform variable on [-1, 1) has the standard deviation 1 / sqrt(3).
-    const float scale = 0.02f * 1.7320508f;
-    for (int64_t i = t.begin * p.row_elements(); i < t.end * p.row_elements(); ++i) {
-      const uint64_t bits = Mix(key + static_cast<uint64_t>(i)) >> 40;  // 24 bits, exact in float
-      out[i] = mean + scale * (static_cast<float>(bits) * 0x1p-23f - 1.0f);
-    }
-  });
+    r.scale = 0.02f * 1.7320508f;
+    fill(r, target.context);
+  }
   return Status::Ok();
+}
+
+int64_t WeightBytes(const ParamSet& params, const Placement& placement) {
+  int64_t bytes = 0;
+  for (const auto& p : params.all()) bytes += PaddedBytes(*p, placement);
+  return bytes;
 }
 
 }  // namespace fastllm::runtime
