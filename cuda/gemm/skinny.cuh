@@ -16,8 +16,6 @@ namespace fastllm::cuda {
 inline constexpr int kSkinnyWarps = 8;
 inline constexpr int kSkinnyRowsOfWeight = 16;
 inline constexpr int kSkinnyChunk = 32;  // elements of k that a warp does at a time
-inline constexpr int kSkinnyAhead = 2;   // chunks that are loaded together
-
 template <typename T, typename Out>
 struct SkinnyArgs {
   Out* out;         // [m, n]
@@ -46,9 +44,16 @@ __device__ __forceinline__ float Gated(float gate, float up) {
   return s * ToFloat(FromFloat<T>(up));
 }
 
-template <typename T, typename Out, int kTiles, bool kGated>
-__global__ void __launch_bounds__(kSkinnyWarps * 32, kTiles == 1 ? 4 : kTiles == 2 ? 3 : 2)
-    SkinnyLinearKernel(const SkinnyArgs<T, Out> a) {
+// One chunk's operands of a thread: 16 bytes of two rows of the weight, and of a row of x for each product.
+template <int kTiles>
+struct SkinnyChunk {
+  uint4 w[2];
+  uint4 x[kTiles];
+};
+
+// kAhead chunks of a warp are on their way at any time. kBlocks: blocks that a multiprocessor is to hold.
+template <typename T, typename Out, int kTiles, bool kGated, int kAhead, int kBlocks>
+__global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel(const SkinnyArgs<T, Out> a) {
   __shared__ float parts[kSkinnyWarps][4 * kTiles][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int g = lane / 4, t = lane % 4;
@@ -59,45 +64,49 @@ __global__ void __launch_bounds__(kSkinnyWarps * 32, kTiles == 1 ? 4 : kTiles ==
   const T* const w[2] = {a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8};
   const int32_t chunks = a.k / kSkinnyChunk;
   const int32_t begin = chunks * warp / kSkinnyWarps, end = chunks * (warp + 1) / kSkinnyWarps;
-
   const uint64_t policy = EvictFirstPolicy();
-  uint4 next[kSkinnyAhead][2];
-  const auto load = [&](int32_t c) {
+
+  SkinnyChunk<kTiles> ahead[kAhead];
+  const auto load_weight = [&](SkinnyChunk<kTiles>& chunk, int32_t c) {
 #pragma unroll
-    for (int u = 0; u < kSkinnyAhead; ++u) {
-      if (c + u >= end) break;
+    for (int h = 0; h < 2; ++h) chunk.w[h] = LoadWeight(w[h] + int64_t{c} * kSkinnyChunk, policy);
+  };
+  const auto load_x = [&](SkinnyChunk<kTiles>& chunk, int32_t c) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) next[u][h] = LoadWeight(w[h] + int64_t{c + u} * kSkinnyChunk, policy);
+    for (int i = 0; i < kTiles; ++i) {
+      const int32_t row = i * 8 + g;
+      chunk.x[i] = make_uint4(0, 0, 0, 0);
+      if (row >= a.m) continue;
+      chunk.x[i] = *reinterpret_cast<const uint4*>(a.x + int64_t{row} * a.k + int64_t{c} * kSkinnyChunk + t * 8);
     }
   };
-  load(begin);
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) {
+    if (begin + u < end) load_weight(ahead[u], begin + u);
+  }
   WaitForPrevious();
   AllowNext();
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) {
+    if (begin + u < end) load_x(ahead[u], begin + u);
+  }
 
   float acc[kTiles][4] = {};
-  for (int32_t c = begin; c < end; c += kSkinnyAhead) {
-    uint4 now[kSkinnyAhead][2];
+  for (int32_t c = begin; c < end; c += kAhead) {
 #pragma unroll
-    for (int u = 0; u < kSkinnyAhead; ++u) {
-      now[u][0] = next[u][0];
-      now[u][1] = next[u][1];
-    }
-    load(c + kSkinnyAhead);
-#pragma unroll
-    for (int u = 0; u < kSkinnyAhead; ++u) {
+    for (int u = 0; u < kAhead; ++u) {
       if (c + u >= end) break;
+      SkinnyChunk<kTiles>& now = ahead[u];
+      const uint32_t low[4] = {now.w[0].x, now.w[1].x, now.w[0].y, now.w[1].y};
+      const uint32_t high[4] = {now.w[0].z, now.w[1].z, now.w[0].w, now.w[1].w};
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        const int32_t row = i * 8 + g;
-        uint4 b = {0, 0, 0, 0};
-        if (row < a.m) {
-          b = *reinterpret_cast<const uint4*>(a.x + int64_t{row} * a.k + int64_t{c + u} * kSkinnyChunk + t * 8);
-        }
-        const uint32_t low[4] = {now[u][0].x, now[u][1].x, now[u][0].y, now[u][1].y};
-        const uint32_t high[4] = {now[u][0].z, now[u][1].z, now[u][0].w, now[u][1].w};
-        Mma16816<T>(acc[i], low, b.x, b.y);
-        Mma16816<T>(acc[i], high, b.z, b.w);
+        Mma16816<T>(acc[i], low, now.x[i].x, now.x[i].y);
+        Mma16816<T>(acc[i], high, now.x[i].z, now.x[i].w);
       }
+      if (c + u + kAhead >= end) continue;
+      load_weight(now, c + u + kAhead);
+      load_x(now, c + u + kAhead);
     }
   }
 #pragma unroll

@@ -48,12 +48,14 @@ void Launch(const ops::LinearParams& p, const OpContext& ctx, const char* op) {
   const auto launch = [&](auto kernel) {
     LaunchOverlapped(kernel, blocks, kSkinnyWarps * 32, a, StreamOf(ctx), op);
   };
+  // Few blocks: the more on its way in each of them.
+  const bool few = blocks <= 2 * CurrentDevice().multiprocessors;
   if (p.num_rows <= 8) {
-    launch(&SkinnyLinearKernel<T, Out, 1, kGated>);
+    few ? launch(&SkinnyLinearKernel<T, Out, 1, kGated, 8, 2>) : launch(&SkinnyLinearKernel<T, Out, 1, kGated, 4, 3>);
   } else if (p.num_rows <= 16) {
-    launch(&SkinnyLinearKernel<T, Out, 2, kGated>);
+    launch(&SkinnyLinearKernel<T, Out, 2, kGated, 4, 2>);
   } else {
-    launch(&SkinnyLinearKernel<T, Out, 4, kGated>);
+    launch(&SkinnyLinearKernel<T, Out, 4, kGated, 2, 2>);
   }
 }
 
