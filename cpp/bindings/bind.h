@@ -9,6 +9,8 @@ namespace fastllm::bindings {
 void BindConfig(pybind11::module_& m);
 // RequestDelta, RequestMetrics.
 void BindOutput(pybind11::module_& m);
+// GenerationRequest, ExtraKeys. Before BindEngine().
+void BindRequest(pybind11::module_& m);
 // Engine, EngineInfo, EngineStats, ResolvedValue, TokenTable.
 void BindEngine(pybind11::module_& m);
 // ReplayReport, replay_recording().

@@ -19,14 +19,17 @@ namespace {
 
 template <typename S>
 void SetFromPython(S& s, const std::string& name, py::handle object) {
-  Status status = SetField(s, name, FromPython(name, object));
+  Status status = SetField(s, name, FromPython(name, FieldType<S>(name), object));
   if (status.code() == StatusCode::kNotFound) throw UnknownOptionError(status.message());
   ThrowIfError(std::move(status));
 }
 
+// output_kind comes back as vLLM's enum.
 template <typename S>
 py::object GetToPython(const S& s, const std::string& name) {
-  return ToPython(ValueOrThrow(GetField(s, name)));
+  py::object value = ToPython(ValueOrThrow(GetField(s, name)));
+  if (name != "output_kind") return value;
+  return py::module_::import("fastllm_core.outputs").attr("RequestOutputKind")[value.attr("upper")()];
 }
 
 template <typename S>

@@ -246,6 +246,7 @@ if pid == 0:
         llm.generate([1, 2], params, use_tqdm=False)
     except InvalidStateError as e:
         print(str(e), flush=True)
+    assert llm.stats().steps == 0  # of the parent's no more than half might be here
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(llm.generate([1, 2], params, use_tqdm=False)), flush=True)
 """

@@ -219,6 +219,7 @@ void Resolver::ResolveCache() {
   out_.kv.enable_prefix_caching = config_.cache.enable_prefix_caching;
   out_.kv.prefix_hash_algo =
       config_.cache.prefix_caching_hash_algo == "sha256" ? PrefixHashAlgo::kSha256 : PrefixHashAlgo::kXxHash;
+  out_.kv.kv_event_capacity = config_.cache.kv_events_buffer_size;
   // One step in flight and the next.
   const int64_t step_tokens = int64_t{2} * out_.sched.max_num_batched_tokens;
   out_.kv.max_step_tokens = static_cast<int32_t>(std::min<int64_t>(step_tokens, std::numeric_limits<int32_t>::max()));

@@ -53,8 +53,17 @@ Status BatchState::Add(const NewSequence& s) {
     if (bad(t))
       return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
+  if (s.sampling.logits) {
+    for (const auto& word : s.sampling.logits->bad_words) {
+      if (word.empty()) return BadPlan(s.id, "has a bad word without tokens");
+    }
+  }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
   if (free_slots_.empty()) return BadPlan(s.id, "is one more than the " + Num(num_slots()) + " that can be known");
+  const bool wants_prompt_logprobs = s.sampling.prompt_logprobs && count == s.num_prompt_tokens;
+  if (wants_prompt_logprobs && s.num_computed_tokens > 0) {
+    return BadPlan(s.id, "wants prompt logprobs and has " + Num(s.num_computed_tokens) + " computed tokens");
+  }
   auto sequence = std::make_unique<RunnerSequence>();
   sequence->tokens = s.tokens;
   sequence->num_prompt_tokens = s.num_prompt_tokens;
@@ -63,6 +72,10 @@ Status BatchState::Add(const NewSequence& s) {
   sequence->blocks = s.block_ids[0];
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
+  sequence->wants_prompt_logprobs = wants_prompt_logprobs;
+  if (s.sampling.logits) {
+    sequence->logits_state = std::make_unique<LogitsState>(*s.sampling.logits, s.tokens, s.num_prompt_tokens);
+  }
   sequences_.emplace(s.id, std::move(sequence));
   described_.emplace(s.id, false);
   return Status::Ok();
@@ -145,7 +158,9 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
     if (!row.sample) continue;
     // -1: the row's logits held no usable value. The engine ends that request alone; until it says so the sequence
     // goes on with a token that exists.
-    row.sequence->tokens.push_back(std::max(sampled.at(next++), 0));
+    const TokenId token = std::max(sampled.at(next++), 0);
+    row.sequence->tokens.push_back(token);
+    if (row.sequence->logits_state != nullptr) row.sequence->logits_state->Append(token);
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
 }

@@ -9,6 +9,7 @@
 #include "core/base/ids.h"
 #include "core/step/step_plan.h"
 #include "fastllm/status.h"
+#include "runtime/sample/logits_state.h"
 
 namespace fastllm::runtime {
 
@@ -20,8 +21,10 @@ struct RunnerSequence {
   int32_t num_prompt_tokens = 0;
   int32_t num_computed_tokens = 0;
   SamplingSpec sampling;
-  std::vector<BlockId> blocks;  // the table of the one KV group
-  int32_t slot = 0;             // a number that no other known sequence has, below num_slots()
+  std::vector<BlockId> blocks;                // the table of the one KV group
+  std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
+  bool wants_prompt_logprobs = false;         // and none has been given: all its output is still to come
+  int32_t slot = 0;                           // a number that no other known sequence has, below num_slots()
 
   int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
 };

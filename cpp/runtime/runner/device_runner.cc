@@ -6,11 +6,19 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "core/base/check.h"
+#include "runtime/runner/prompt_questions.h"
 
 namespace fastllm::runtime {
+namespace {
+
+constexpr int32_t kLogitSlab = 64;  // rows of logits that come to the host at once
+
+}  // namespace
 
 ops::AttentionBound DeviceRunner::Bound(int32_t seqs, int32_t tokens) const {
   if (ops_.bound == nullptr) return {};
@@ -127,25 +135,72 @@ void DeviceRunner::EnqueueKeep(const StagedStep& step) {
   ops_.keep(k, context_.op);
 }
 
+// The rows of `from` in the order that is asked for, on the host.
+at::Tensor DeviceRunner::ToHost(const at::Tensor& from, const std::vector<int32_t>& order) {
+  const at::Tensor host = at::empty(from.sizes(), at::TensorOptions().dtype(at::kFloat));
+  const int64_t width = from.size(1);
+  for (size_t i = 0; i < order.size(); ++i) {
+    device_.Copy(host.data_ptr<float>() + static_cast<int64_t>(i) * width,
+                 from.const_data_ptr<float>() + order[i] * width, static_cast<size_t>(width) * sizeof(float),
+                 context_.op.stream);
+  }
+  device_.Synchronize(context_.op.stream);
+  return host;
+}
+
 // For rows that ask for what the device's sampler does not do: the step waits for its logits.
-void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, PendingStep* pending) {
+void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result) {
   void* const stream = context_.op.stream;
-  const at::Tensor hidden = EnqueueModel(step);
-  const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
-  const at::Tensor host = at::empty(logits.sizes(), at::TensorOptions().dtype(at::kFloat));
-  device_.Copy(host.data_ptr(), logits.const_data_ptr(), static_cast<size_t>(logits.numel()) * sizeof(float), stream);
-  device_.Synchronize(stream);
   host_sampler_->Clear();
   for (const BatchRow& row : batch_.rows()) {
-    if (row.sample) host_sampler_->Add(row.sequence->sampling, row.sequence->num_output_tokens());
+    const RunnerSequence& s = *row.sequence;
+    if (row.sample) host_sampler_->Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
   }
-  const std::vector<int32_t>& tokens = host_sampler_->Run(host, {nullptr, context_.op.num_threads});
+  const std::vector<int32_t>& order = host_sampler_->Arrange();
+  const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
+  const std::vector<int32_t>& tokens =
+      host_sampler_->Run(ToHost(logits, order), {nullptr, context_.op.num_threads});
   std::copy(tokens.begin(), tokens.end(), slot.tokens);
   device_.Copy(buffers_.sampled.data_ptr(), slot.tokens, tokens.size() * sizeof(int32_t), stream);
   EnqueueKeep(step);
-  device_.RecordEvent(slot.event, stream);
-  for (size_t i = 0; i < tokens.size(); ++i) pending->result.rows[i].tokens.assign(1, tokens[i]);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    SampledRow& row = result->rows[i];
+    row.tokens.assign(1, tokens[i]);
+    row.error = host_sampler_->error(i);
+    if (host_sampler_->has_logprobs(i)) row.logprobs.push_back(std::move(host_sampler_->logprobs(i)));
+  }
   batch_.Commit(tokens);
+}
+
+// A few rows at a time, whatever the length of the prompts. The ids have been read by then; their buffer takes the
+// numbers of the rows.
+void DeviceRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result) {
+  const PromptQuestions asked(batch_.rows());
+  const auto total = static_cast<int32_t>(asked.questions().size());
+  if (total == 0) return;
+  std::vector<PositionLogprobs> answers(total);
+  ForLogits(hidden, asked.token_rows(), [&](int32_t first, const at::Tensor& logits) {
+    host_sampler_->reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
+                                 std::span(asked.questions()).subspan(first, logits.size(0)),
+                                 {nullptr, context_.op.num_threads}, answers.data() + first);
+  });
+  result->prompt_logprobs = asked.Share(std::move(answers));
+}
+
+// use(first, logits of rows [first, ...) on the host), a few rows at a time.
+void DeviceRunner::ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
+                             const std::function<void(int32_t, const at::Tensor&)>& use) {
+  device_.Synchronize(context_.op.stream);
+  int32_t* const numbers = buffers_.ids.data_ptr<int32_t>();
+  device_.Copy(numbers, rows.data(), rows.size() * sizeof(int32_t), context_.op.stream);
+  const auto total = static_cast<int32_t>(rows.size());
+  const int32_t slab = std::min(batch_.limits().max_num_seqs, kLogitSlab);  // what the dry step made room for
+  std::vector<int32_t> order(slab);
+  std::iota(order.begin(), order.end(), 0);
+  for (int32_t first = 0; first < total; first += slab) {
+    order.resize(std::min(slab, total - first));
+    use(first, ToHost(GatherLogits(hidden, numbers + first, static_cast<int32_t>(order.size())), order));
+  }
 }
 
 // A decode step is padded to a size of the ladder, so that it can be a graph; 0 where it cannot.
@@ -156,7 +211,8 @@ int32_t DeviceRunner::DecodeSize() const {
   return decode && graphs_ != nullptr ? graphs_->SizeFor(static_cast<int32_t>(rows.size())) : 0;
 }
 
-void DeviceRunner::RunStep(PendingStep* pending) {
+// The step's copies and its sampling on the device, or what the host does in its place. False: the result is whole.
+bool DeviceRunner::RunStep(StepResult* result) {
   Slot& slot = NextSlot();
   void* const stream = context_.op.stream;
   int32_t size = DecodeSize();
@@ -168,11 +224,19 @@ void DeviceRunner::RunStep(PendingStep* pending) {
   if (size == 0) step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
   const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(1, 1).decode_workers : 0);
   SetInput(step, plan);
-  for (const BatchRow& row : batch_.rows()) {
-    if (row.sample) pending->result.rows.push_back({row.id, {}});
-  }
+  NameRows(result);
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  if (step.host_only && step.shape.samples > 0) return SampleOnHost(slot, step, pending);
+  if (step.host_only) {
+    const at::Tensor hidden = EnqueueModel(step);
+    ReadPromptLogprobs(hidden, result);
+    if (step.shape.samples > 0) {
+      SampleOnHost(slot, step, hidden, result);
+    } else {
+      batch_.Commit({});
+    }
+    device_.RecordEvent(slot.event, stream);
+    return false;
+  }
   const auto enqueue = [&] {
     const at::Tensor hidden = EnqueueModel(step);
     if (step.shape.samples == 0) return;
@@ -183,29 +247,49 @@ void DeviceRunner::RunStep(PendingStep* pending) {
   } else {
     enqueue();
   }
-  device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), pending->result.rows.size() * sizeof(int32_t), stream);
+  device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), result->rows.size() * sizeof(int32_t), stream);
   device_.RecordEvent(slot.event, stream);
   batch_.CommitUnknown();
-  pending->device = &device_;
-  pending->event = slot.event;
-  pending->tokens = slot.tokens;
+  return true;
 }
 
-PendingStep DeviceRunner::Launch(const StepPlan& plan) {
-  PendingStep pending;
-  pending.result.step_id = plan.step_id;
+// One row of the result for each that samples, in the memory of the last result.
+void DeviceRunner::NameRows(StepResult* result) const {
+  size_t count = 0;
+  for (const BatchRow& row : batch_.rows()) {
+    if (!row.sample) continue;
+    if (count == result->rows.size()) result->rows.emplace_back();
+    SampledRow& out = result->rows[count++];
+    out.id = row.id;
+    out.tokens.clear();
+    out.logprobs.clear();
+    out.error.clear();
+  }
+  result->rows.resize(count);
+}
+
+void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
+  StepResult& result = pending->result;
+  result.step_id = plan.step_id;
+  result.prompt_logprobs.clear();
+  pending->event = nullptr;
   try {
     const c10::InferenceMode inference;
-    pending.result.status = batch_.Apply(plan);
-    if (pending.result.status.ok() && !batch_.rows().empty()) RunStep(&pending);
+    result.status = batch_.Apply(plan);
+    if (result.status.ok() && batch_.rows().empty()) result.rows.clear();
+    if (result.status.ok() && !batch_.rows().empty() && RunStep(&result)) {
+      const Slot& slot = ring_.slots[(ring_.next + kSlots - 1) % kSlots];
+      pending->device = &device_;
+      pending->event = slot.event;
+      pending->tokens = slot.tokens;
+    }
   } catch (const std::exception& e) {
-    pending.result.status = Status::Internal(std::string("step failed: ") + e.what());
+    result.status = Status::Internal(std::string("step failed: ") + e.what());
   }
-  if (!pending.result.status.ok()) {
-    pending.result.rows.clear();
-    pending.event = nullptr;
-  }
-  return pending;
+  if (result.status.ok()) return;
+  result.rows.clear();
+  result.prompt_logprobs.clear();
+  pending->event = nullptr;
 }
 
 Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) {
@@ -215,25 +299,14 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     Slot& slot = NextSlot();
     const StagedStep step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
     SetInput(step, PlanAttention(step, slot.stage, 0));
-    void* const stream = context_.op.stream;
-    device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-    const at::Tensor hidden = EnqueueModel(step);
-    // The ids have been read; their buffer takes the numbers of the rows.
-    device_.Synchronize(stream);
+    device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), context_.op.stream);
     std::vector<int32_t> rows(batch_.num_tokens());
     std::iota(rows.begin(), rows.end(), 0);
-    int32_t* const numbers = buffers_.ids.data_ptr<int32_t>();
-    device_.Copy(numbers, rows.data(), rows.size() * sizeof(int32_t), stream);
-    const int32_t slab_rows = batch_.limits().max_num_seqs;  // what the dry step made room for
-    for (int32_t first = 0; first < batch_.num_tokens(); first += slab_rows) {
-      const at::Tensor slab = GatherLogits(hidden, numbers + first, std::min(slab_rows, batch_.num_tokens() - first));
-      const size_t old = logits->size();
-      logits->resize(old + static_cast<size_t>(slab.numel()));
-      device_.Copy(logits->data() + old, slab.const_data_ptr(), static_cast<size_t>(slab.numel()) * sizeof(float),
-                   stream);
-      device_.Synchronize(stream);
-    }
-    device_.RecordEvent(slot.event, stream);
+    ForLogits(EnqueueModel(step), rows, [logits](int32_t, const at::Tensor& slab) {
+      const float* p = slab.const_data_ptr<float>();
+      logits->insert(logits->end(), p, p + slab.numel());
+    });
+    device_.RecordEvent(slot.event, context_.op.stream);
     // What follows a sampled row is not known here, so its sequence takes token 0 and must end with this step.
     batch_.Commit(std::vector<int32_t>(step.shape.samples, 0));
     return Status::Ok();

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,7 +36,7 @@ class DeviceRunner : public StepRunner {
                                                       PhaseSeconds* phases);
   ~DeviceRunner() override;
 
-  PendingStep Launch(const StepPlan& plan) override;
+  void Launch(const StepPlan& plan, PendingStep* pending) override;
   Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
   const ModelConfig& config() const override { return net_.config; }
 
@@ -102,8 +103,13 @@ class DeviceRunner : public StepRunner {
   void EnqueueKeep(const StagedStep& step);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   int32_t DecodeSize() const;
-  void RunStep(PendingStep* pending);
-  void SampleOnHost(Slot& slot, const StagedStep& step, PendingStep* pending);
+  bool RunStep(StepResult* result);
+  void NameRows(StepResult* result) const;
+  at::Tensor ToHost(const at::Tensor& from, const std::vector<int32_t>& order);
+  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result);
+  void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
+  void ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
+                 const std::function<void(int32_t, const at::Tensor&)>& use);
   template <typename T>
   T* Staged(int64_t offset) const {
     return reinterpret_cast<T*>(static_cast<char*>(buffers_.stage.data_ptr()) + offset);

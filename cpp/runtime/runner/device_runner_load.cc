@@ -188,7 +188,8 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     const int64_t free_at_start = device->memory().free_bytes;
     std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, options, *device));
     FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
-                                                              options.sched.max_num_seqs));
+                                                              options.sched.max_num_seqs, options.logprobs_mode,
+                                                              options.logits_processors));
     runner->host_sampler_ = std::make_unique<Sampler>(std::move(sampler));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     device->Synchronize(runner->context_.op.stream);

@@ -109,6 +109,7 @@ StagedStep FillStage(const BatchState& batch, const StageShape& shape, char* hos
   At<int32_t>(host, o.query_start)[0] = 0;
   At<int32_t>(host, o.ban_start)[0] = 0;
   for (const BatchRow& row : batch.rows()) {
+    step.host_only |= row.sequence->wants_prompt_logprobs;
     FillTokens(row, batch.limits(), o, token, host);
     token += row.num_tokens;
     At<int32_t>(host, o.seq_len)[seq] = row.sequence->num_computed_tokens + row.num_tokens;

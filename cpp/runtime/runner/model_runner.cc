@@ -6,18 +6,22 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/runner/runner_checks.h"
+#include "runtime/runner/prompt_questions.h"
 
 namespace fastllm::runtime {
 namespace {
 
 constexpr ops::Device kDevice = ops::Device::kCpu;
 constexpr int32_t kLogitSlab = 256;  // rows of logits that ExecuteForLogits holds at once
+
+constexpr int64_t kPromptSlabBytes = int64_t{16} << 20;  // of logits that prompt logprobs are read from at once
 
 }  // namespace
 
@@ -49,8 +53,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
-    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
-                                                              options.sched.max_num_seqs));
+    FASTLLM_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
+                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
@@ -86,22 +91,42 @@ at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* ro
   return model_->Logits(context_, picked);
 }
 
+void ModelRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result) {
+  const PromptQuestions asked(batch_.rows());
+  const auto total = static_cast<int32_t>(asked.questions().size());
+  if (total == 0) return;
+  // Never the logits of all tokens at once: a few rows, whatever the length of the prompts.
+  const int64_t row_bytes = int64_t{config_.vocab_size} * static_cast<int64_t>(sizeof(float));
+  const auto slab = static_cast<int32_t>(std::clamp<int64_t>(kPromptSlabBytes / row_bytes, 8, kLogitSlab));
+  std::vector<PositionLogprobs> answers(total);
+  for (int32_t first = 0; first < total; first += slab) {
+    const int32_t count = std::min(slab, total - first);
+    const at::Tensor logits = GatherLogits(hidden, asked.token_rows().data() + first, count);
+    sampler_.reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
+                           std::span(asked.questions()).subspan(first, count), context_.op, answers.data() + first);
+  }
+  result->prompt_logprobs = asked.Share(std::move(answers));
+}
+
 Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   sampler_.Clear();
   for (const BatchRow& row : batch_.rows()) {
     if (!row.sample) continue;
-    sampler_.Add(row.sequence->sampling, row.sequence->num_output_tokens());
+    const RunnerSequence& s = *row.sequence;
+    sampler_.Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
     result->rows.push_back({row.id, {}});
   }
   if (result->rows.empty()) {
     batch_.Commit({});
     return Status::Ok();
   }
-  const std::vector<int32_t>& wanted = buffers_.logit_rows();
+  const std::vector<int32_t>& wanted = buffers_.ArrangeLogitRows(sampler_.Arrange());
   const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
   const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
   for (size_t i = 0; i < tokens.size(); ++i) {
     result->rows[i].tokens.push_back(tokens[i]);
+    result->rows[i].error = sampler_.error(i);
+    if (sampler_.has_logprobs(i)) result->rows[i].logprobs.push_back(std::move(sampler_.logprobs(i)));
   }
   batch_.Commit(tokens);
   return Status::Ok();
@@ -113,11 +138,18 @@ StepResult ModelRunner::Execute(const StepPlan& plan) {
   try {
     const c10::InferenceMode inference;
     Result<at::Tensor> hidden = Forward(plan);
-    result.status = hidden.ok() ? (hidden->defined() ? Sample(*hidden, &result) : Status::Ok()) : hidden.status();
+    result.status = hidden.status();
+    if (hidden.ok() && hidden->defined()) {
+      ReadPromptLogprobs(*hidden, &result);
+      result.status = Sample(*hidden, &result);
+    }
   } catch (const std::exception& e) {
     result.status = Status::Internal(std::string("step failed: ") + e.what());
   }
-  if (!result.status.ok()) result.rows.clear();
+  if (!result.status.ok()) {
+    result.rows.clear();
+    result.prompt_logprobs.clear();
+  }
   return result;
 }
 

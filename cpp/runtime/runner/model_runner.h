@@ -31,7 +31,10 @@ class ModelRunner : public StepRunner {
   static Result<std::unique_ptr<ModelRunner>> Create(ModelSource source, const RunnerOptions& options,
                                                      PhaseSeconds* phases);
 
-  PendingStep Launch(const StepPlan& plan) override { return {Execute(plan)}; }
+  void Launch(const StepPlan& plan, PendingStep* step) override {
+    step->event = nullptr;
+    step->result = Execute(plan);
+  }
 
   // Runs a plan. Errors, torch's exceptions among them, are in StepResult::status.
   StepResult Execute(const StepPlan& plan);
@@ -47,6 +50,7 @@ class ModelRunner : public StepRunner {
   // Applies the plan and runs the model: hidden states [num_tokens, hidden].
   Result<at::Tensor> Forward(const StepPlan& plan);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
+  void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   Status Sample(const at::Tensor& hidden, StepResult* result);
 
   ModelConfig config_;

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
 #include "fastllm/status.h"
+#include "fastllm/logits_processor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/runner/device_memory.h"
+#include "runtime/sample/logprobs_mode.h"
 #include "runtime/tensor/placement.h"
 
 namespace fastllm::runtime {
@@ -24,6 +27,8 @@ struct RunnerOptions {
   bool enforce_eager = false;  // no graphs
   // On a device: the KV cache for what is left there once everything else has its memory. Without it `kv` is final.
   std::function<Result<KvConfig>(const DeviceMemoryUse&)> size_kv;
+  std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;

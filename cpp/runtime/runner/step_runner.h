@@ -20,16 +20,18 @@ struct PendingStep {
   void* event = nullptr;            // null: nothing to wait for
   const int32_t* tokens = nullptr;  // page-locked, one for each row of the result
 
-  // Waits for the tokens. Any thread, once, and before the second launch after this one's next. Never throws.
-  StepResult Finish();
+  // Waits for the tokens and puts them into the result. Any thread, once, and before the second launch after this
+  // one's next. Never throws: failures are in the result's status.
+  void Finish();
 };
 
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
 
-  // Starts a plan; plans run in the order of their launches. Never throws: failures are in the result's status.
-  virtual PendingStep Launch(const StepPlan& plan) = 0;
+  // Starts a plan; plans run in the order of their launches. *step is made anew, with what memory it holds. Never
+  // throws: failures are in the result's status.
+  virtual void Launch(const StepPlan& plan, PendingStep* step) = 0;
 
   // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
   // rows must not sample, or their sequences end with this step.

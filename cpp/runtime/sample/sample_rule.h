@@ -1,4 +1,4 @@
-// From a request's sampling values to the row that the sample op takes.
+// From a request's sampling values to the row that the sample op of a device takes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,10 @@ inline ops::SampleRow SampleRule(const SamplingSpec& spec, int32_t output_index)
   return row;
 }
 
-// Whether the sample op of a device does all that the row asks for. The others are sampled on the host.
-inline bool DeviceCanSample(const SamplingSpec&) { return true; }
+// Whether the sample op of a device does all that the row asks for. Steps with other rows are sampled on the host.
+inline bool DeviceCanSample(const SamplingSpec& spec) {
+  return !spec.logits && !spec.logprobs && !spec.processors && spec.typical_p >= 1.0f && spec.top_n_sigma <= 0.0f &&
+         spec.xtc_probability <= 0.0f;
+}
 
 }  // namespace fastllm::runtime

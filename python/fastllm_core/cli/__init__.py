@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "generate": ("fastllm_core.cli.generate", "continue a prompt and stream the text"),
     "chat": ("fastllm_core.cli.chat", "talk with a model"),
+    "serve": ("fastllm_core.cli.serve", "serve a model over HTTP, OpenAI- and Anthropic-compatible"),
     "debug": ("fastllm_core.cli.debug", "replay a recording of an engine"),
 }
 
@@ -29,6 +30,9 @@ def main(argv: list[str] | None = None) -> int:
         return status
     except FastLLMError as e:
         print(f"fastllm: error: {e}", file=sys.stderr)
+        return EXIT_ERROR
+    except UnicodeDecodeError as e:  # of what was typed or piped in
+        print(f"fastllm: error: the input is not {e.encoding}: byte 0x{e.object[e.start]:02x}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print(file=sys.stderr)

@@ -23,6 +23,8 @@ def run(argv: list[str]) -> int:
     args = parser.parse(argv)
     options = flags.engine_options(parser, args)
     params = flags.sampling_params(parser, args, _DEFAULTS)
+    if params.n != 1:
+        parser.error(f"a conversation goes on with one answer: --n must be 1, got {params.n}")
     llm = AsyncLLM(**options)
     try:
         if llm.get_tokenizer().chat_template is None:

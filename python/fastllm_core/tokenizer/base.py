@@ -29,10 +29,19 @@ class Tokenizer(ABC):
     bos_token_id: int | None = None
     eos_token_ids: list[int]
     chat_template: ChatTemplate | None = None
+    _longest: int | None = None
+    truncation_side: str = "left"  # which end of a prompt truncate_prompt_tokens cuts off when the request does not say
 
     @property
     def eos_token_id(self) -> int | None:
         return self.eos_token_ids[0] if self.eos_token_ids else None
+
+    @property
+    def longest_token_bytes(self) -> int:
+        """No token stands for more bytes of a text than this."""
+        if self._longest is None:
+            self._longest = max((len(piece) for piece in self._pieces()[0]), default=0)
+        return self._longest
 
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of a text. add_special_tokens: with the beginning and end marks that the model wants."""
@@ -53,6 +62,18 @@ class Tokenizer(ABC):
             data = data[1:]
         return data.decode("utf-8", errors="replace")
 
+    def token_bytes(self, token: int) -> bytes:
+        """What one token stands for within a text; may be part of a character."""
+        pieces, _ = self._pieces()
+        if not 0 <= token < len(pieces):
+            raise InvalidArgumentError(f"token id {token} is outside [0, {len(pieces)})")
+        return pieces[token]
+
+    def token_text(self, token: int) -> str:
+        """token_bytes() as text, invalid UTF-8 replaced by U+FFFD; "" for an id that has no piece."""
+        pieces, _ = self._pieces()
+        return pieces[token].decode("utf-8", errors="replace") if token < len(pieces) else ""
+
     def apply_chat_template(self, messages, add_generation_prompt: bool = True, tokenize: bool = False, **options):
         """The messages as the text that the model was trained on, or as ids with `tokenize`.
 
@@ -67,6 +88,10 @@ class Tokenizer(ABC):
             raise ChatTemplateError("the model has no chat template; pass chat_template=")
         text = template.render(messages, add_generation_prompt=add_generation_prompt, **options)
         return self.encode(text, add_special_tokens=False) if tokenize else text
+
+    def use_chat_template(self, source: str) -> None:
+        """Another template in place of the model's."""
+        self.chat_template = ChatTemplate(source, self._special_texts())
 
     def token_table(self):
         """The engine's view of the vocabulary (_C.TokenTable)."""

@@ -13,6 +13,9 @@ from fastllm_core.tokenizer.config import TokenizerConfig
 from fastllm_core.tokenizer.gguf import CONTROL, UNKNOWN, USER_DEFINED, GgufVocab
 from fastllm_core.tokenizer.pretokenizers import PRE_TOKENIZERS
 
+# encode() of the library holds the GIL for as long as it takes; encode_batch_fast() lets it go, but starts threads.
+_HELD_CHARS = 4096
+
 
 class HfTokenizer(Tokenizer):
     """A tokenizers.Tokenizer, and the bytes of its vocabulary."""
@@ -30,7 +33,10 @@ class HfTokenizer(Tokenizer):
 
     def _encode(self, text: str, add_special_tokens: bool, parse_special: bool) -> list[int]:
         backend = self._backend if parse_special else self._literal_backend()
-        ids = backend.encode(text, add_special_tokens=add_special_tokens).ids
+        if len(text) > _HELD_CHARS:
+            ids = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        else:
+            ids = backend.encode(text, add_special_tokens=add_special_tokens).ids
         if add_special_tokens:
             ids = self._mark(ids)
         return ids

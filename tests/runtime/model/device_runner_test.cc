@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "runtime/runner/decode_graphs.h"
@@ -42,6 +41,13 @@ std::unique_ptr<DeviceRunner> Runner(bool eager = false) {
   auto r = DeviceRunner::Create(Source(), Options(eager), nullptr);
   EXPECT_TRUE(r.ok()) << r.status().ToString();
   return std::move(r).value();
+}
+
+StepResult Step(DeviceRunner& runner, const StepPlan& plan) {
+  PendingStep step;
+  runner.Launch(plan, &step);
+  step.Finish();
+  return step.result;
 }
 
 std::vector<TokenId> Prompt(int32_t n, int32_t salt) {
@@ -116,8 +122,9 @@ TEST_P(Decode, TokensFeedTheNextStepWithoutTheHost) {
   constexpr int32_t kRows = 5, kSteps = 12;
   const auto runner = Runner(/*eager=*/GetParam());
   std::vector<std::vector<TokenId>> got(kRows);
-  const auto take = [&](PendingStep step) {
-    const StepResult result = step.Finish();
+  const auto take = [&](PendingStep& step) {
+    step.Finish();
+    const StepResult& result = step.result;
     ASSERT_TRUE(result.status.ok()) << result.status.ToString();
     ASSERT_EQ(result.rows.size(), static_cast<size_t>(kRows));
     for (int32_t r = 0; r < kRows; ++r) {
@@ -125,7 +132,7 @@ TEST_P(Decode, TokensFeedTheNextStepWithoutTheHost) {
       got[r].push_back(result.rows[r].tokens.at(0));
     }
   };
-  std::optional<PendingStep> before;
+  PendingStep steps[2];  // used by turns, as the executor does
   for (int32_t i = 0; i < kSteps; ++i) {
     StepPlan plan;
     plan.step_id = i;
@@ -139,11 +146,10 @@ TEST_P(Decode, TokensFeedTheNextStepWithoutTheHost) {
       }
       AddRow(plan, id, i == 0 ? length : 1, true);
     }
-    PendingStep step = runner->Launch(plan);
-    if (before) take(std::move(*before));
-    before = std::move(step);
+    runner->Launch(plan, &steps[i % 2]);
+    if (i > 0) take(steps[(i - 1) % 2]);
   }
-  take(std::move(*before));
+  take(steps[(kSteps - 1) % 2]);
   for (int32_t r = 0; r < kRows; ++r) EXPECT_EQ(got[r], ReferenceGreedy(Prompt(9 + 3 * r, r), kSteps)) << r;
 }
 
@@ -157,7 +163,7 @@ TEST(DeviceRunner, RemovedSequencesGiveTheirSlotsBack) {
     if (id > 1) plan.removed.push_back(id - 1);
     plan.added.push_back(Sequence(id, Prompt(6, 2), 8));
     AddRow(plan, id, 6, true);
-    const StepResult result = runner->Launch(plan).Finish();
+    const StepResult result = Step(*runner, plan);
     ASSERT_TRUE(result.status.ok()) << result.status.ToString();
     EXPECT_EQ(result.rows.at(0).tokens, want);
   }
@@ -172,7 +178,7 @@ TEST(DeviceRunner, BannedIdsAreNotPicked) {
   s.sampling.banned_until_min = {best};
   plan.added.push_back(std::move(s));
   AddRow(plan, 1, 6, true);
-  const StepResult result = runner->Launch(plan).Finish();
+  const StepResult result = Step(*runner, plan);
   ASSERT_TRUE(result.status.ok()) << result.status.ToString();
   EXPECT_NE(result.rows.at(0).tokens.at(0), best);
 }
@@ -191,7 +197,7 @@ TEST(DeviceRunner, RowsTooLargeForAStageAreSampledOnTheHost) {
     plan.added.push_back(std::move(s));
     AddRow(plan, id, 6, true);
   }
-  const StepResult result = runner->Launch(plan).Finish();
+  const StepResult result = Step(*runner, plan);
   ASSERT_TRUE(result.status.ok()) << result.status.ToString();
   EXPECT_NE(result.rows.at(0).tokens.at(0), best);
   EXPECT_EQ(result.rows.at(1).tokens.at(0), best);
@@ -201,7 +207,7 @@ TEST(DeviceRunner, RowsTooLargeForAStageAreSampledOnTheHost) {
   StepPlan next;
   next.diffs.push_back({1, 6, {{}}});
   AddRow(next, 1, 1, true);
-  EXPECT_EQ(runner->Launch(next).Finish().rows.at(0).tokens, ReferenceGreedy(known, 1));
+  EXPECT_EQ(Step(*runner, next).rows.at(0).tokens, ReferenceGreedy(known, 1));
 }
 
 TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
@@ -224,7 +230,7 @@ TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
   s.block_ids = {{16, 17}};  // 17 is past the cache
   plan.added.push_back(std::move(s));
   AddRow(plan, 1, 6, true);
-  EXPECT_EQ((*runner)->Launch(plan).Finish().status.code(), StatusCode::kInternal);
+  EXPECT_EQ(Step(**runner, plan).status.code(), StatusCode::kInternal);
   options.size_kv = [](const DeviceMemoryUse&) -> Result<KvConfig> { return Status::ResourceExhausted("no room"); };
   EXPECT_EQ(DeviceRunner::Create(Source(), options, nullptr).status().message(), "no room");
 }
