@@ -91,6 +91,7 @@ class Group:
 
 
 def groups() -> dict[str, Group]:
+    import detokenize
     import sampling_torch
     from e2e import smollm2
 
@@ -111,6 +112,7 @@ def groups() -> dict[str, Group]:
                 Function(
                     sampling_torch.NAMES, lambda: sampling_torch.measure(BUILD), lambda: sampling_torch.missing(BUILD)
                 ),
+                Function(detokenize.NAMES, lambda: detokenize.measure(BUILD), lambda: detokenize.missing(BUILD)),
                 Program(ops, samples),
             ]
         ),

@@ -123,13 +123,26 @@ void BenchAttention(Bench& b) {
     Decode(b, "gemma d256", {8, 4, 256, 64, 1, 2048, 16}, 0.0);
   }
   if (b.Wanted("prefill")) {
-    for (const int ctx : {1024, 8192, 32768}) {
-      AttentionBench(b, {32, 8, 128, 1, ctx, ctx, 16}).Time("prefill", "llama8b 1x" + std::to_string(ctx), 0.0);
+    const struct {
+      const char* label;
+      Shape shape;
+    } kPrefill[] = {{"llama8b 1x128", {32, 8, 128, 1, 128, 128, 16}},
+                    {"llama8b 1x1024", {32, 8, 128, 1, 1024, 1024, 16}},
+                    {"llama8b 1x8192", {32, 8, 128, 1, 8192, 8192, 16}},
+                    {"llama8b 1x32768", {32, 8, 128, 1, 32768, 32768, 16}},
+                    {"llama8b 16x1024", {32, 8, 128, 16, 1024, 1024, 16}},
+                    {"llama8b 8x8192", {32, 8, 128, 8, 8192, 8192, 16}},
+                    {"llama8b 512 of 8192", {32, 8, 128, 1, 512, 8192, 16}},
+                    {"llama8b 16 of 8192", {32, 8, 128, 1, 16, 8192, 16}},
+                    {"llama8b 64 x 5 of 1024", {32, 8, 128, 64, 5, 1024, 16}},
+                    {"llama8b 1x8192 block 128", {32, 8, 128, 1, 8192, 8192, 128}},
+                    {"llama8b 1x8192 f16", {32, 8, 128, 1, 8192, 8192, 16, DType::kF16}},
+                    {"llama1b d64 1x8192", {32, 8, 64, 1, 8192, 8192, 16}},
+                    {"phi3-mini d96 1x4096", {32, 32, 96, 1, 4096, 4096, 16}},
+                    {"gemma d256 1x4096", {8, 4, 256, 1, 4096, 4096, 16}}};
+    for (const auto& p : kPrefill) {
+      if (b.Wanted(std::string("prefill ") + p.label)) AttentionBench(b, p.shape).Time("prefill", p.label, 0.0);
     }
-    AttentionBench(b, {32, 8, 128, 16, 1024, 1024, 16}).Time("prefill", "llama8b 16x1024", 0.0);
-    AttentionBench(b, {32, 8, 128, 1, 512, 8192, 16}).Time("prefill", "llama8b 512 of 8192", 0.0);
-    AttentionBench(b, {32, 32, 96, 1, 4096, 4096, 16}).Time("prefill", "phi3-mini d96 1x4096", 0.0);
-    AttentionBench(b, {8, 4, 256, 1, 4096, 4096, 16}).Time("prefill", "gemma d256 1x4096", 0.0);
   }
 }
 

@@ -29,6 +29,7 @@
 #include "core/request/request.h"
 #include "core/request/validate.h"
 #include "core/request/validate_options.h"
+#include "core/text/detokenizer.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/gguf_tokens.h"
@@ -204,23 +205,12 @@ class EngineImpl final : public Engine {
   std::unique_ptr<EngineCore> core_;
 };
 
-// Bytes that the weights take in memory as float32.
-int64_t WeightBytes(const runtime::ModelSource& source) {
-  if (source.tensors == nullptr) return 0;
-  int64_t bytes = 0;
-  for (const auto& tensor : source.tensors->tensors()) bytes += tensor.numel() * 4;
-  return bytes;
-}
-
 // The caller's table, or the one that the model file carries; null when there is neither.
 Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable> given,
                                                        const runtime::ModelSource& source) {
   std::shared_ptr<const TokenTable> none;
   if (given) {
-    if (given->special.size() != given->bytes.size()) {
-      return Status::InvalidArgument("token table: " + std::to_string(given->special.size()) + " special flags for " +
-                                     std::to_string(given->bytes.size()) + " tokens");
-    }
+    FASTLLM_RETURN_IF_ERROR(ValidateTokenTable(*given));
     return std::shared_ptr<const TokenTable>(std::make_shared<TokenTable>(*std::move(given)));
   }
   if (source.gguf == nullptr) return none;
@@ -279,8 +269,13 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   DeviceFacts device;
   device.usable_cores = api::UsableCores();
   FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, placement.dtype);
-  if (placement.device == ops::Device::kCpu) MeasureHost(WeightBytes(source), &device);
+  const bool on_cpu = placement.device == ops::Device::kCpu;
+  const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
+  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
+  FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
+                           api::ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
+  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
+  if (on_cpu) MeasureHost(runtime::WeightBytes(source, keep_quantized), &device);
   FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
   runtime::RunnerOptions options;
   options.kv = resolved.kv;
@@ -291,8 +286,10 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   options.logits_processors = std::move(logits_processors);
   options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
+  options.kv_dtype = kv_dtype;
+  options.keep_quantized = keep_quantized;
   options.enforce_eager = config.runtime.enforce_eager;
-  if (placement.device == ops::Device::kCpu) {
+  if (on_cpu) {
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
     options.kv = resolved.kv;
   } else {

@@ -53,6 +53,15 @@ Result<Placement> ChoosePlacement(const EngineConfig& config, const runtime::Mod
   return placement;
 }
 
+Result<DType> ChooseKvDType(const std::string& kv_cache_dtype, const Placement& placement, bool quantized) {
+  if (placement.device == Device::kCpu) return runtime::KvDType(kv_cache_dtype, quantized);
+  if (kv_cache_dtype == "auto") return placement.dtype;
+  FASTLLM_ASSIGN_OR_RETURN(const DType wanted, DTypeOf(kv_cache_dtype));
+  if (wanted == placement.dtype) return wanted;
+  return Status::Unimplemented("kv_cache_dtype is \"" + kv_cache_dtype +
+                               "\"; on a GPU the KV cache has the data type of the model");
+}
+
 Status MeasureDevice(const EngineConfig& config, const runtime::DeviceMemoryUse& use, DeviceFacts* facts,
                      std::vector<ResolvedValue>* values) {
   const auto note = [values](std::string name, int64_t value, std::string reason) {

@@ -11,7 +11,9 @@ void BindConfig(pybind11::module_& m);
 void BindOutput(pybind11::module_& m);
 // GenerationRequest, ExtraKeys. Before BindEngine().
 void BindRequest(pybind11::module_& m);
-// Engine, EngineInfo, EngineStats, ResolvedValue, TokenTable.
+// TokenTable, StopFilter.
+void BindText(pybind11::module_& m);
+// Engine, EngineInfo, EngineStats, ResolvedValue.
 void BindEngine(pybind11::module_& m);
 // ReplayReport, replay_recording().
 void BindReplay(pybind11::module_& m);

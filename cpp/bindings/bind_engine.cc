@@ -145,25 +145,6 @@ void BindStats(py::module_& m) {
       .def_property_readonly("kv_cache_usage", &EngineStats::kv_cache_usage, "used_blocks / total_blocks.");
 }
 
-void BindTokenTable(py::module_& m) {
-  py::class_<TokenTable>(m, "TokenTable", "The bytes that each token id stands for.")
-      .def(py::init([](const py::list& pieces, const std::vector<bool>& special, bool strip_leading_space) {
-             TokenTable table;
-             table.bytes.reserve(pieces.size());
-             for (py::handle piece : pieces) table.bytes.push_back(piece.cast<py::bytes>());
-             table.special.assign(special.begin(), special.end());
-             table.strip_leading_space = strip_leading_space;
-             return table;
-           }),
-           py::arg("bytes"), py::arg("special"), py::arg("strip_leading_space") = false)
-      .def("__len__", [](const TokenTable& t) { return t.bytes.size(); })
-      .def(
-          "bytes_of", [](const TokenTable& t, size_t id) { return py::bytes(t.bytes.at(id)); }, py::arg("token_id"))
-      .def(
-          "is_special", [](const TokenTable& t, size_t id) { return t.special.at(id) != 0; }, py::arg("token_id"))
-      .def_readonly("strip_leading_space", &TokenTable::strip_leading_space);
-}
-
 void BindLifecycle(EngineClass* engine) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   (*engine)
@@ -199,7 +180,6 @@ void BindLifecycle(EngineClass* engine) {
 void BindEngine(py::module_& m) {
   BindInfo(m);
   BindStats(m);
-  BindTokenTable(m);
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   auto engine =
       EngineClass(m, "Engine", "The engine: one model, its scheduler and its threads. Thread-safe.")

@@ -53,6 +53,8 @@ void BindOutput(py::module_& m) {
       .def_readonly("index", &RequestDelta::index, "Of the output, below SamplingParams.n; each has its own deltas.")
       .def_readonly("token_ids", &RequestDelta::token_ids)
       .def_readonly("text", &RequestDelta::text)
+      .def_readonly("text_offsets", &RequestDelta::text_offsets,
+                    "By token: the characters of the output's text in front of it; empty without text.")
       .def_property_readonly(
           "finish_reason",
           [](const RequestDelta& d) -> py::object {

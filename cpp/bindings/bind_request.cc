@@ -53,7 +53,7 @@ namespace {
 template <typename T>
 T Integer(const char* name, py::handle object) {
   if (object.is_none()) return 0;
-  const FieldValue value = FromPython(name, object);
+  const FieldValue value = FromPython(name, "int64", object);
   const auto* number = std::get_if<int64_t>(&value);
   if (number == nullptr) {
     throw py::type_error(std::string(name) + " must be an int or None, got " + Py_TYPE(object.ptr())->tp_name);
@@ -104,6 +104,20 @@ void BindRequest(py::module_& m) {
            }),
            py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("extra_keys") = ExtraKeys{}, py::kw_only(),
            py::arg("priority") = 0, py::arg("timeout_ms") = py::none(), py::arg("max_queue_time_ms") = py::none())
+      .def(
+          "without_text",
+          [](GenerationRequest request) {
+            request.sampling.detokenize = false;
+            request.sampling.stop.clear();
+            return request;
+          },
+          "The same without text and stop strings, for text that Python makes.")
+      .def(
+          "set_prompt_of",
+          [](GenerationRequest& request, const GenerationRequest& other) {
+            request.prompt_token_ids = other.prompt_token_ids;
+          },
+          py::arg("other"), "Takes over the prompt of another request, as validate() left it.")
       .def_readonly("prompt_token_ids", &GenerationRequest::prompt_token_ids)
       .def_readonly("sampling_params", &GenerationRequest::sampling)
       .def_readonly("extra_keys", &GenerationRequest::extra_keys)

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -15,6 +18,7 @@ constexpr int64_t kTileInts = sizeof(PrefillTile) / 4;
 constexpr int64_t kSequenceInts = sizeof(DecodeSequence) / 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t RoundUp(int64_t bytes) { return CeilDiv(bytes, 256) * 256; }
 
 bool IsDecode(const ops::AttentionPlanParams& p, int32_t query_len) {
   return query_len == 1 && p.dtype != ops::DType::kF32 && p.num_q_heads / p.num_kv_heads <= MaxDecodeGroup(p.head_dim);
@@ -43,15 +47,90 @@ Work Collect(const ops::AttentionPlanParams& p) {
     }
     const int64_t rows = int64_t{query_len} * group;
     for (int64_t r = 0; r < rows; r += kPrefillRows) {
-      w.tiles.push_back({s, static_cast<int32_t>(r), query_len, p.seq_len[s]});
+      const auto last_token = static_cast<int32_t>((std::min(r + kPrefillRows, rows) - 1) / group);
+      const int32_t seen = p.seq_len[s] - query_len + last_token + 1;
+      const auto tiles = static_cast<int32_t>(CeilDiv(seen, PrefillCols(p.head_dim)));
+      w.tiles.push_back(
+          {s, p.query_start[s], static_cast<int32_t>(r), query_len, p.seq_len[s], 0, tiles, 0, 1, 0, 0, 0});
     }
   }
-  // The longest first, so that the last ones to run are short.
-  std::stable_sort(w.tiles.begin(), w.tiles.end(), [group](const PrefillTile& a, const PrefillTile& b) {
-    const auto seen = [group](const PrefillTile& t) { return t.length - t.query_len + t.first_row / group; };
-    return seen(a) > seen(b);
-  });
   return w;
+}
+
+// Parts that a row tile of `tiles` column tiles is cut into so that none is much longer than `limit`. A part costs
+// about three column tiles of time to add up, and must save them.
+int32_t PartsOf(int32_t tiles, int64_t limit) {
+  constexpr int64_t kMergeTiles = 3;
+  if (tiles <= limit + std::max(limit / 4, kMergeTiles)) return 1;
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tiles, limit), kMaxPrefillParts));
+}
+
+// The tiles, those cut that are longer than a worker's share of the whole. `slots`: parts that there is room for.
+std::vector<PrefillTile> CutTiles(const std::vector<PrefillTile>& tiles, int32_t kv_heads, int32_t slots) {
+  constexpr int64_t kLeast = 4;  // column tiles of a part
+  if (slots < 2 * kv_heads) return tiles;
+  int64_t all = 0;
+  for (const PrefillTile& t : tiles) all += int64_t{t.tiles} * kv_heads;
+  int64_t limit = std::max(kLeast, CeilDiv(all, slots));
+  const auto used = [&] {
+    int64_t n = 0;
+    for (const PrefillTile& t : tiles) {
+      const int32_t parts = PartsOf(t.tiles, limit);
+      n += parts > 1 ? int64_t{parts} * kv_heads : 0;
+    }
+    return n;
+  };
+  while (used() > slots) limit += CeilDiv(limit, 8);
+  std::vector<PrefillTile> out;
+  int32_t slot = 0;
+  for (PrefillTile t : tiles) {
+    const int32_t parts = PartsOf(t.tiles, limit), whole = t.tiles;
+    for (int32_t i = 0; i < parts; ++i) {
+      t.first_tile = static_cast<int32_t>(int64_t{i} * whole / parts);
+      t.tiles = static_cast<int32_t>(int64_t{i + 1} * whole / parts) - t.first_tile;
+      t.part = i;
+      t.parts = parts;
+      t.slot = slot;
+      out.push_back(t);
+    }
+    slot += parts > 1 ? parts * kv_heads : 0;
+  }
+  return out;
+}
+
+// Puts tiles in the order of their start. Sequences go in sections whose K and V the L2 holds, the longest first, as
+// every tile reads most of them; within a section the longest tiles go first, so that the last ones to run are short.
+void SortTiles(const ops::AttentionPlanParams& p, std::vector<PrefillTile>& tiles) {
+  constexpr int64_t kSectionBytes = int64_t{16} << 20;
+  const int64_t position_bytes = int64_t{2} * 2 * p.num_kv_heads * p.head_dim;
+  std::vector<int32_t> order(static_cast<size_t>(p.num_seqs)), section(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p.seq_len[a] > p.seq_len[b]; });
+  int32_t at = 0;
+  int64_t bytes = 0;
+  for (const int32_t s : order) {
+    if (p.query_start[s + 1] - p.query_start[s] <= 0) continue;
+    if (bytes + p.seq_len[s] * position_bytes > kSectionBytes && bytes > 0) {
+      ++at;
+      bytes = 0;
+    }
+    section[s] = at;
+    bytes += p.seq_len[s] * position_bytes;
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const PrefillTile& a, const PrefillTile& b) {
+    return section[a.seq] != section[b.seq] ? section[a.seq] < section[b.seq] : a.tiles > b.tiles;
+  });
+}
+
+void PlanTiles(const ops::AttentionPlanParams& p, int32_t workers, std::vector<PrefillTile>& tiles) {
+  std::vector<PrefillTile> cut = CutTiles(tiles, p.num_kv_heads, workers);
+  // A captured graph has room for so many.
+  if (p.prefill_tiles == 0 || cut.size() <= static_cast<size_t>(p.prefill_tiles)) tiles = std::move(cut);
+  SortTiles(p, tiles);
+  const size_t first_items = static_cast<size_t>(workers) / p.num_kv_heads;  // tiles whose every item starts at once
+  std::map<int32_t, int32_t> missing;                                        // by slot: parts beyond those
+  for (size_t i = first_items; i < tiles.size(); ++i) missing[tiles[i].slot] += tiles[i].parts > 1 ? 1 : 0;
+  for (PrefillTile& t : tiles) t.together = t.parts > 1 && missing[t.slot] == 0 ? 1 : 0;
 }
 
 // A piece of the line of units: [begin, end).
@@ -135,15 +214,16 @@ int32_t* Append(int32_t* to, const std::vector<T>& v) {
 
 }  // namespace
 
-ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, int32_t max_workers) {
+ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, const PlanDevice& device) {
   FASTLLM_CHECK(p.num_kv_heads > 0 && p.num_q_heads % p.num_kv_heads == 0,
                 "attention_plan: " + std::to_string(p.num_q_heads) + " query heads are no multiple of " +
                     std::to_string(p.num_kv_heads) + " KV heads");
   Work w = Collect(p);
-  const int32_t limit = p.decode_workers > 0 ? p.decode_workers : max_workers;
+  PlanTiles(p, device.prefill_workers, w.tiles);
+  const int32_t limit = p.decode_workers > 0 ? p.decode_workers : device.decode_workers;
   std::vector<Piece> pieces = WholePairs(w, p.num_kv_heads, limit);
   if (pieces.empty()) {
-    pieces = EqualPieces(w, p.num_kv_heads, limit, max_workers / DecodeBlocksPerSm(p.head_dim));
+    pieces = EqualPieces(w, p.num_kv_heads, limit, device.decode_workers / DecodeBlocksPerSm(p.head_dim));
   }
   std::vector<DecodeWorker> workers = Assign(w, pieces, p.num_kv_heads);
   if (p.decode_workers > 0) workers.resize(static_cast<size_t>(p.decode_workers), DecodeWorker{});
@@ -170,20 +250,27 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, int32_t max_w
   return size;
 }
 
-ops::AttentionBound PlanBound(const ops::AttentionBoundParams& p, int32_t max_workers) {
+ops::AttentionBound PlanBound(const ops::AttentionBoundParams& p, const PlanDevice& device) {
   const int64_t group = p.num_q_heads / p.num_kv_heads;
-  const int64_t tiles = CeilDiv(p.num_tokens * group, kPrefillRows) + p.num_seqs;
+  const int64_t tiles = CeilDiv(p.num_tokens * group, kPrefillRows) + p.num_seqs + device.prefill_workers;
   ops::AttentionBound b;
-  b.decode_workers = max_workers;
-  b.record_ints = kPlanHeader + max_workers * kWorkerInts + tiles * kTileInts + p.num_seqs * kSequenceInts;
-  b.workspace_bytes = WorkspaceFor(max_workers, static_cast<int32_t>(group), p.head_dim).total();
+  b.decode_workers = device.decode_workers;
+  b.record_ints = kPlanHeader + device.decode_workers * kWorkerInts + tiles * kTileInts + p.num_seqs * kSequenceInts;
+  b.workspace_bytes = PrefillWorkspace(device.prefill_workers, p.head_dim).total() +
+                      DecodeWorkspace(device.decode_workers, static_cast<int32_t>(group), p.head_dim).total();
   return b;
 }
 
-DecodeWorkspace WorkspaceFor(int32_t workers, int32_t group, int32_t head_dim) {
+WorkspaceBytes DecodeWorkspace(int32_t workers, int32_t group, int32_t head_dim) {
   const int64_t rows =
       int64_t{2} * workers * std::min(group, MaxDecodeGroup(head_dim));  // each worker has at most two cut pairs
-  return {CeilDiv(int64_t{workers} * 4, 256) * 256, CeilDiv(rows * 8, 256) * 256, rows * head_dim * 4};
+  return {RoundUp(int64_t{workers} * 4), RoundUp(rows * 8), RoundUp(rows * head_dim * 4)};
+}
+
+WorkspaceBytes PrefillWorkspace(int32_t workers, int32_t head_dim) {
+  if (workers == 0) return {};
+  const int64_t rows = int64_t{workers} * kPrefillRows;
+  return {RoundUp((int64_t{workers} * kPrefillWarps + 1) * 4), RoundUp(rows * 8), RoundUp(rows * head_dim * 4)};
 }
 
 }  // namespace fastllm::cuda

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKerne
   place.tile = a.tiles[blockIdx.x / a.kv_heads];
   if (place.tile.query_len == 0) return;
   place.kv_head = blockIdx.x % a.kv_heads;
-  place.token0 = a.query_start[place.tile.seq];
+  place.token0 = place.tile.token;
   place.rows = place.tile.query_len * a.group;
   place.position = place.tile.length - place.tile.query_len;
   const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;

@@ -15,7 +15,6 @@ struct PrefillArgs {
   const T* k;
   const T* v;
   const int32_t* block_table;
-  const int32_t* query_start;
   const PrefillTile* tiles;
   int64_t q_stride;
   int64_t out_stride;

@@ -51,47 +51,46 @@ struct SkinnyChunk {
   uint4 x[kTiles];
 };
 
-// kAhead chunks of a warp are on their way at any time. kBlocks: blocks that a multiprocessor is to hold.
-template <typename T, typename Out, int kTiles, bool kGated, int kAhead, int kBlocks>
-__global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel(const SkinnyArgs<T, Out> a) {
-  __shared__ float parts[kSkinnyWarps][4 * kTiles][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int g = lane / 4, t = lane % 4;
-  const int32_t first = blockIdx.x * (kGated ? 8 : 16);
-  // Rows past the end read the last one; their results are dropped.
-  const int64_t top = min(first + g, a.n - 1);
-  const int64_t bottom = kGated ? a.n + top : min(first + g + 8, a.n - 1);
-  const T* const w[2] = {a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8};
-  const int32_t chunks = a.k / kSkinnyChunk;
-  const int32_t begin = chunks * warp / kSkinnyWarps, end = chunks * (warp + 1) / kSkinnyWarps;
-  const uint64_t policy = EvictFirstPolicy();
+// A thread's share of the operands: rows and offsets within a chunk.
+template <typename T, int kTiles>
+struct SkinnyReader {
+  const T* w[2];
+  const T* x;
+  int32_t m, k, group;
+  uint64_t policy;
 
-  SkinnyChunk<kTiles> ahead[kAhead];
-  const auto load_weight = [&](SkinnyChunk<kTiles>& chunk, int32_t c) {
+  __device__ __forceinline__ void Weight(SkinnyChunk<kTiles>& chunk, int32_t c) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) chunk.w[h] = LoadWeight(w[h] + int64_t{c} * kSkinnyChunk, policy);
-  };
-  const auto load_x = [&](SkinnyChunk<kTiles>& chunk, int32_t c) {
+  }
+  __device__ __forceinline__ void Input(SkinnyChunk<kTiles>& chunk, int32_t c) const {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const int32_t row = i * 8 + g;
+      const int32_t row = i * 8 + group;
       chunk.x[i] = make_uint4(0, 0, 0, 0);
-      if (row >= a.m) continue;
-      chunk.x[i] = *reinterpret_cast<const uint4*>(a.x + int64_t{row} * a.k + int64_t{c} * kSkinnyChunk + t * 8);
+      if (row < m) {
+        chunk.x[i] = *reinterpret_cast<const uint4*>(x + int64_t{row} * k + int64_t{c} * kSkinnyChunk);
+      }
     }
-  };
+  }
+};
+
+// acc += the products of chunks [begin, end). kAhead chunks are on their way at any time, the first ones before the
+// kernel before this one is done.
+template <typename T, int kTiles, int kAhead>
+__device__ __forceinline__ void SkinnyProducts(const SkinnyReader<T, kTiles>& from, int32_t begin, int32_t end,
+                                               float (&acc)[kTiles][4]) {
+  SkinnyChunk<kTiles> ahead[kAhead];
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) {
-    if (begin + u < end) load_weight(ahead[u], begin + u);
+    if (begin + u < end) from.Weight(ahead[u], begin + u);
   }
   WaitForPrevious();
   AllowNext();
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) {
-    if (begin + u < end) load_x(ahead[u], begin + u);
+    if (begin + u < end) from.Input(ahead[u], begin + u);
   }
-
-  float acc[kTiles][4] = {};
   for (int32_t c = begin; c < end; c += kAhead) {
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
@@ -105,17 +104,16 @@ __global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel
         Mma16816<T>(acc[i], high, now.x[i].z, now.x[i].w);
       }
       if (c + u + kAhead >= end) continue;
-      load_weight(now, c + u + kAhead);
-      load_x(now, c + u + kAhead);
+      from.Weight(now, c + u + kAhead);
+      from.Input(now, c + u + kAhead);
     }
   }
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-    for (int f = 0; f < 4; ++f) parts[warp][i * 4 + f][lane] = acc[i][f];
-  }
-  __syncthreads();
+}
 
+// The results of a block from the parts of its warps, [warp][fragment element][lane].
+template <typename T, typename Out, int kTiles, bool kGated>
+__device__ __forceinline__ void SkinnyStore(const SkinnyArgs<T, Out>& a, int32_t first,
+                                            const float (&parts)[kSkinnyWarps][4 * kTiles][32]) {
   // The sum over the warps of element (row of the weight, row of x), in the order of the warps.
   const auto sum = [&](int row, int col) {
     const int f = (col / 8) * 4 + (row >= 8 ? 2 : 0) + col % 2;
@@ -139,6 +137,34 @@ __global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel
     }
     a.out[int64_t{col} * a.n + n] = FromFloat<Out>(v);
   }
+}
+
+// kBlocks: blocks that a multiprocessor is to hold.
+template <typename T, typename Out, int kTiles, bool kGated, int kAhead, int kBlocks>
+__global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel(const SkinnyArgs<T, Out> a) {
+  __shared__ float parts[kSkinnyWarps][4 * kTiles][32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int g = lane / 4, t = lane % 4;
+  const int32_t first = blockIdx.x * (kGated ? 8 : 16);
+  // Rows past the end read the last one; their results are dropped.
+  const int64_t top = min(first + g, a.n - 1);
+  const int64_t bottom = kGated ? a.n + top : min(first + g + 8, a.n - 1);
+  const SkinnyReader<T, kTiles> from{{a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8},
+                                     a.x + t * 8,
+                                     a.m,
+                                     a.k,
+                                     g,
+                                     EvictFirstPolicy()};
+  const int32_t chunks = a.k / kSkinnyChunk;
+  float acc[kTiles][4] = {};
+  SkinnyProducts<T, kTiles, kAhead>(from, chunks * warp / kSkinnyWarps, chunks * (warp + 1) / kSkinnyWarps, acc);
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int f = 0; f < 4; ++f) parts[warp][i * 4 + f][lane] = acc[i][f];
+  }
+  __syncthreads();
+  SkinnyStore<T, Out, kTiles, kGated>(a, first, parts);
 }
 
 }  // namespace fastllm::cuda

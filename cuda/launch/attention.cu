@@ -15,11 +15,9 @@ using ops::DType;
 using ops::OpContext;
 using ops::OpId;
 
-int32_t MaxWorkers(int32_t head_dim) { return CurrentDevice().multiprocessors * DecodeBlocksPerSm(head_dim); }
+ops::AttentionPlanSize Plan(const ops::AttentionPlanParams& p) { return MakePlan(p, PlanDeviceFor(p.head_dim)); }
 
-ops::AttentionPlanSize Plan(const ops::AttentionPlanParams& p) { return MakePlan(p, MaxWorkers(p.head_dim)); }
-
-ops::AttentionBound Bound(const ops::AttentionBoundParams& p) { return PlanBound(p, MaxWorkers(p.head_dim)); }
+ops::AttentionBound Bound(const ops::AttentionBoundParams& p) { return PlanBound(p, PlanDeviceFor(p.head_dim)); }
 
 AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) {
   const ops::KvCacheView& c = p.cache;

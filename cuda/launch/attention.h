@@ -7,6 +7,22 @@
 
 namespace fastllm::cuda {
 
+// Whether this build holds code for sm_90a (cuda/CMakeLists.txt), where the warpgroup instructions are.
+#ifdef FASTLLM_SM90A
+inline constexpr bool kHasHopperCode = true;
+#else
+inline constexpr bool kHasHopperCode = false;
+#endif
+
+// Whether prefill runs on the Hopper kernel on the current device.
+inline bool PrefillOnHopper() { return kHasHopperCode && CurrentDevice().compute_capability == 90; }
+
+// What plans are made for: the current device.
+inline PlanDevice PlanDeviceFor(int32_t head_dim) {
+  const int32_t multiprocessors = CurrentDevice().multiprocessors;
+  return {multiprocessors * DecodeBlocksPerSm(head_dim), PrefillOnHopper() ? multiprocessors : 0};
+}
+
 // Shapes as the kernels take them, checked.
 struct AttentionShape {
   int32_t head_dim = 0;

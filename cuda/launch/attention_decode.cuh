@@ -11,11 +11,12 @@ namespace fastllm::cuda {
 
 template <typename T>
 DecodeArgs<T> MakeDecodeArgs(const ops::PagedAttentionParams& p, const AttentionShape& s) {
-  const DecodeWorkspace w = WorkspaceFor(p.decode_workers, s.group, s.head_dim);
-  FASTLLM_CHECK(w.total() <= p.workspace_bytes, "paged_attention: the workspace is " +
-                                                    std::to_string(p.workspace_bytes) + " bytes, " +
-                                                    std::to_string(w.total()) + " are needed");
-  auto* bytes = static_cast<char*>(p.workspace);
+  const WorkspaceBytes w = DecodeWorkspace(p.decode_workers, s.group, s.head_dim);
+  const int64_t offset = PrefillWorkspace(PlanDeviceFor(s.head_dim).prefill_workers, s.head_dim).total();
+  FASTLLM_CHECK(offset + w.total() <= p.workspace_bytes, "paged_attention: the workspace is " +
+                                                             std::to_string(p.workspace_bytes) + " bytes, " +
+                                                             std::to_string(offset + w.total()) + " are needed");
+  auto* bytes = static_cast<char*>(p.workspace) + offset;
   const int32_t* record = p.plan + kPlanHeader;
   const int64_t worker_ints = int64_t{p.decode_workers} * (sizeof(DecodeWorker) / 4);
   const int64_t tile_ints = int64_t{p.prefill_tiles} * (sizeof(PrefillTile) / 4);

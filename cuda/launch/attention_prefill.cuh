@@ -1,18 +1,16 @@
 // Body of the prefill launchers; included by one .cu per dtype.
 #pragma once
 
+#include <algorithm>
+#include <string>
+
+#include "core/base/check.h"
 #include "cuda/attention/prefill.cuh"
 #include "cuda/attention/prefill_hopper.cuh"
 #include "cuda/launch/attention.h"
+#include "cuda/launch/tensor_map.h"
 
 namespace fastllm::cuda {
-
-// Whether this build holds code for sm_90a (cuda/CMakeLists.txt), where the warpgroup instructions are.
-#ifdef FASTLLM_SM90A
-inline constexpr bool kHasHopperCode = true;
-#else
-inline constexpr bool kHasHopperCode = false;
-#endif
 
 template <typename T>
 PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const AttentionShape& s) {
@@ -22,7 +20,6 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   a.k = static_cast<const T*>(p.cache.k);
   a.v = static_cast<const T*>(p.cache.v);
   a.block_table = p.block_table;
-  a.query_start = p.query_start;
   a.tiles = reinterpret_cast<const PrefillTile*>(p.plan + kPlanHeader +
                                                  int64_t{p.decode_workers} * (sizeof(DecodeWorker) / 4));
   a.q_stride = p.q_stride;
@@ -36,22 +33,45 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
 }
 
 template <typename T, int kHeadDim>
+HopperArgs<T> MakeHopperArgs(const ops::PagedAttentionParams& p, const AttentionShape& s, int32_t workers) {
+  using Shape = HopperShape<kHeadDim>;
+  const WorkspaceBytes w = PrefillWorkspace(workers, kHeadDim);
+  FASTLLM_CHECK(w.total() <= p.workspace_bytes, "paged_attention: the workspace is " +
+                                                    std::to_string(p.workspace_bytes) + " bytes, " +
+                                                    std::to_string(w.total()) + " are needed");
+  const int64_t rows = int64_t{p.cache.num_blocks} * s.kv_heads * p.cache.block_size;
+  FASTLLM_CHECK(rows / 8 < INT32_MAX, "paged_attention: a cache of " + std::to_string(rows) + " rows, the limit is " +
+                                          std::to_string(int64_t{INT32_MAX} * 8));
+  RowBoxes boxes{p.cache.k, rows, kHeadDim, Shape::kAtom, std::min(p.cache.block_size, Shape::kCols)};
+  auto* bytes = static_cast<char*>(p.workspace);
+  HopperArgs<T> args;
+  args.k_map = MakeRowBoxes(boxes, "paged_attention");
+  boxes.data = p.cache.v;
+  args.v_map = MakeRowBoxes(boxes, "paged_attention");
+  args.a = MakePrefillArgs<T>(p, s);
+  args.items = p.prefill_tiles * s.kv_heads;
+  args.cache_groups = static_cast<int32_t>(rows / 8);
+  args.counters = reinterpret_cast<uint32_t*>(bytes);
+  args.part_sums = reinterpret_cast<float2*>(bytes + w.counters);
+  args.part_out = reinterpret_cast<float*>(bytes + w.counters + w.sums);
+  return args;
+}
+
+template <typename T, int kHeadDim>
 void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
-  const PrefillArgs<T> a = MakePrefillArgs<T>(p, s);
-  const int32_t blocks = p.prefill_tiles * s.kv_heads;
-  if constexpr (kHeadDim == 64 || kHeadDim == 128) {
-    if (kHasHopperCode && CurrentDevice().compute_capability == 90) {
-      using Shape = HopperShape<kHeadDim>;
-      const auto kernel = &HopperPrefillKernel<T, kHeadDim>;
-      AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
-      kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, stream>>>(a);
-      return;
-    }
+  if (PrefillOnHopper()) {
+    using Shape = HopperShape<kHeadDim>;
+    const int32_t workers = PlanDeviceFor(kHeadDim).prefill_workers;
+    const HopperArgs<T> args = MakeHopperArgs<T, kHeadDim>(p, s, workers);
+    const auto kernel = &HopperPrefillKernel<T, kHeadDim>;
+    AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
+    kernel<<<std::min(args.items, workers), Shape::kThreads, Shape::kSharedBytes, stream>>>(args);
+    return;
   }
   using Shape = PrefillShape<kHeadDim>;
   const auto kernel = &PrefillKernel<T, kHeadDim>;
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
-  kernel<<<blocks, Shape::kThreads, Shape::kSharedBytes, stream>>>(a);
+  kernel<<<p.prefill_tiles * s.kv_heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(MakePrefillArgs<T>(p, s));
 }
 
 }  // namespace fastllm::cuda

@@ -106,7 +106,8 @@ class LLM:
         if concurrency_limit is not None and concurrency_limit < 1:
             raise InvalidArgumentError(f"concurrency_limit must be at least 1, got {concurrency_limit}")
         batch = [prompts] if is_single(prompts) else prompts
-        made = make_prompts(batch, step_params(params), self._tokenizer, self._engine.validate)
+        asked = schedulings(len(batch), None, None, None)
+        made = make_prompts(batch, step_params(params), self._tokenizer, self._engine.validate, asked)
         limit = concurrency_limit or max(1, len(made))
         outputs: list[BeamSearchOutput] = []
         with _progress(len(made), use_tqdm) as progress:
@@ -316,6 +317,7 @@ def _take(out: RequestOutput, delta) -> bool:
     """Adds a delta's ids and reasons; True when it is the last one of its output."""
     completion = out.outputs[delta.index]
     completion.token_ids.extend(delta.token_ids)
+    completion.text_offsets.extend(delta.text_offsets)
     if delta.index == 0:  # the others find the prompt of the first in the cache
         out.num_cached_tokens = delta.num_cached_tokens
     if delta.finish_reason is None:

@@ -24,7 +24,13 @@ def load(model: str, tokenizer: str | None, skip_tokenizer_init: bool, options: 
     loaded = load_tokenizer(source)
     # The engine reads the vocabulary of its own GGUF file itself.
     own = source == config.model and source.endswith(".gguf")
-    return Engine.create(config, None if own else loaded.token_table(), processors), loaded
+    table = None if own else loaded.token_table()
+    engine = Engine.create(config, table, processors)
+    if table is None and not own:
+        from fastllm_core.library_text import LibraryTextEngine
+
+        return LibraryTextEngine(engine, loaded), loaded
+    return engine, loaded
 
 
 def _check_folder(model: Path) -> None:

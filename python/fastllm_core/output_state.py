@@ -28,6 +28,7 @@ class _Completion:
             logprobs,
             piece.finish_reason,
             piece.stop_reason,
+            piece.text_offsets,
         )
 
 

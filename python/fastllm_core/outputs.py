@@ -29,6 +29,8 @@ class CompletionOutput:
     logprobs: list[PositionLogprobs] | None = None  # {token id: Logprob} for each of token_ids, when asked for
     finish_reason: str | None = None  # "stop", "length", "abort"; None while it runs
     stop_reason: int | str | None = None  # the stop token id or stop string; None for the end of sequence
+    # By token: where its text begins in the text of the whole output, in characters; empty without text.
+    text_offsets: list[int] = field(default_factory=list)
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -65,6 +67,7 @@ def join_deltas(first, second):
         index=second.index,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
+        text_offsets=first.text_offsets + second.text_offsets,
     )
 
 
@@ -83,6 +86,7 @@ class Piece:
     index: int = 0  # of the output
     logprobs: list[list[Entry]] = field(default_factory=list)
     prompt_logprobs: list[list[Entry]] = field(default_factory=list)
+    text_offsets: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -98,4 +102,5 @@ class Piece:
             index=delta.index,
             logprobs=delta.logprobs,
             prompt_logprobs=delta.prompt_logprobs,
+            text_offsets=delta.text_offsets,
         )

@@ -23,7 +23,7 @@ class TextWorkers:
 
     def __init__(self, tokenizer, max_model_len: int, render_timeout_s: float = RENDER_TIMEOUT_S):
         self._tokenizer = tokenizer
-        self._render_timeout_s = render_timeout_s
+        self.render_timeout_s = render_timeout_s
         self.max_text_bytes = 0 if tokenizer is None else max_model_len * tokenizer.longest_token_bytes
         self._max_model_len = max_model_len
         self._short = _Pool("fastllm-text", 2)
@@ -51,8 +51,12 @@ class TextWorkers:
         def render() -> str:
             return self._tokenizer.apply_chat_template(messages, **options)
 
-        text = await pool.run(_time_limited, render, self._render_timeout_s)
+        text = await pool.run(_time_limited, render, self.render_timeout_s)
         return text, await self.encode(text, add_special_tokens)
+
+    async def run(self, function: Callable, *args):
+        """function(*args), for short work with the tokenizer."""
+        return await self._short.run(function, *args)
 
     def check_length(self, text: str) -> None:
         """InvalidArgumentError for a text of which every tokenization is longer than the context."""

@@ -25,6 +25,12 @@ async def consume(llm, **options):
     return last
 
 
+async def until(llm, what: str, count: int):
+    """Lets the event loop turn until the engine's statistics say so."""
+    while getattr(llm.stats(), what) < count:
+        await asyncio.sleep(0)
+
+
 def test_priority_decides_who_is_admitted_first(tiny_options):
     async def run():
         llm = AsyncLLM(**tiny_options, scheduling_policy="priority", max_num_seqs=1)
@@ -34,7 +40,7 @@ def test_priority_decides_who_is_admitted_first(tiny_options):
                 asyncio.create_task(consume(llm, sampling_params=SHORT, request_id=str(p), priority=p))
                 for p in (3, -2, 0)
             ]
-            await asyncio.sleep(0)  # each submits
+            await until(llm, "waiting_paused", 3)
             await llm.resume_generation()
             outs = await asyncio.gather(*tasks)
         finally:
@@ -72,7 +78,7 @@ def test_time_limits(tiny_options):
                 await consume(llm, sampling_params=LONG, timeout_ms=20)
             assert isinstance(caught.value, TimeoutError)
             blocker = asyncio.create_task(consume(llm, sampling_params=LONG))
-            await asyncio.sleep(0)
+            await until(llm, "running", 1)
             with pytest.raises(QueueTimeoutError, match=r"still queued after \d+ ms \(limit 5 ms\)") as caught:
                 await consume(llm, sampling_params=SHORT, max_queue_time_ms=5)
             assert isinstance(caught.value, ResourceExhaustedError)
@@ -93,7 +99,7 @@ def test_a_full_queue_refuses_with_a_hint_and_touches_nobody(tiny_options):
         try:
             await llm.pause_generation(mode="keep")
             held = [asyncio.create_task(consume(llm, sampling_params=SHORT)) for _ in range(2)]
-            await asyncio.sleep(0)
+            await until(llm, "waiting_paused", 2)
             with pytest.raises(QueueFullError, match="2 requests wait, max_num_queued_reqs is 2") as caught:
                 await consume(llm, sampling_params=SHORT)
             assert caught.value.retry_after > 0

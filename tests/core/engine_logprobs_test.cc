@@ -27,7 +27,7 @@ struct Logprobs {
   RequestDelta last;
 };
 
-Logprobs Run(EngineCore* engine, RequestId id) {
+Logprobs Follow(EngineCore* engine, RequestId id) {
   Logprobs all;
   while (all.last.finish_reason == FinishReason::kNone) {
     for (RequestDelta& d : engine->Drain(kLong)) {
@@ -53,12 +53,12 @@ TEST(EngineLogprobs, OnePerTokenForWhoAskedAndNoneForOthers) {
   auto asks = MakeRequest(1, {0, 1}, 4);
   asks->sampling.logprobs = 1;
   ASSERT_TRUE(engine.Add(asks).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.ids, (Ids{2, 3, 4, 5}));
   EXPECT_EQ(got.output, Expected(got.ids, 2));
   EXPECT_TRUE(got.prompt.empty());
   ASSERT_TRUE(engine.Add(MakeRequest(2, {0, 1}, 4)).ok());
-  EXPECT_TRUE(Run(&engine, 2).output.empty());
+  EXPECT_TRUE(Follow(&engine, 2).output.empty());
 }
 
 TEST(EngineLogprobs, TokensAfterAStopStringTakeTheirLogprobsWithThem) {
@@ -67,7 +67,7 @@ TEST(EngineLogprobs, TokensAfterAStopStringTakeTheirLogprobsWithThem) {
   request->sampling.logprobs = 1;
   request->sampling.stop = {"d"};
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.ids, (Ids{1, 2, 3}));
   EXPECT_EQ(got.output, Expected(got.ids, 1));
   EXPECT_EQ(got.last.finish_reason, FinishReason::kStop);
@@ -82,7 +82,7 @@ TEST(EngineLogprobs, PromptLogprobsOverChunksComeWithTheFirstDelta) {
   request->sampling.prompt_logprobs = 1;
   request->read_prefix_cache = false;
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   ASSERT_EQ(got.prompt.size(), 8u);
   EXPECT_TRUE(got.prompt[0].empty());
   EXPECT_EQ(std::vector(got.prompt.begin() + 1, got.prompt.end()), Expected({1, 2, 3, 4, 5, 6, 0}, 1));
@@ -90,7 +90,7 @@ TEST(EngineLogprobs, PromptLogprobsOverChunksComeWithTheFirstDelta) {
   auto again = std::make_shared<Request>(*request);
   again->id = 2;
   ASSERT_TRUE(engine.Add(again).ok());
-  const Logprobs second = Run(&engine, 2);
+  const Logprobs second = Follow(&engine, 2);
   EXPECT_EQ(second.prompt, got.prompt);
   EXPECT_EQ(second.last.num_cached_tokens, 0);
 }
@@ -134,7 +134,7 @@ TEST(EngineLogprobs, FinalOnlyIsOneDeltaWithEverything) {
   request->read_prefix_cache = false;
   request->sampling.output_kind = "final_only";
   ASSERT_TRUE(engine.Add(request).ok());
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.token_ids, (Ids{3, 4, 5, 6, 7}));
   EXPECT_EQ(got.last.text, "defgh");
@@ -152,7 +152,7 @@ TEST(EngineLogprobs, FinalOnlyKeepsWhatAnAbortedRequestHad) {
   gate.entered.acquire();
   engine.Abort(1);
   gate.Open();
-  const Logprobs got = Run(&engine, 1);
+  const Logprobs got = Follow(&engine, 1);
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.finish_reason, FinishReason::kAbort);
   EXPECT_GE(got.last.token_ids.size(), 1u);

@@ -133,6 +133,7 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
     RequestDelta d;
     d.request_id = id;
     d.token_ids = {token};
+    d.text_offsets = {token};
     d.text = std::move(text);
     return d;
   };
@@ -155,6 +156,7 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   EXPECT_EQ(got[1].token_ids.size(), 1001u);
   EXPECT_EQ(got[1].token_ids[0], 1);
   EXPECT_EQ(got[1].token_ids[1000], 7);
+  EXPECT_EQ(got[1].text_offsets, got[1].token_ids);  // of this test's deltas
   EXPECT_EQ(got[1].text.substr(1996), "yzyz!");
   EXPECT_EQ(got[1].finish_reason, FinishReason::kStop);
   EXPECT_EQ(got[1].stop_reason, StopReason(7));

@@ -57,15 +57,15 @@ TEST(ValidateSampling, LogitBias) {
 TEST(ValidateSampling, ListsOfTokens) {
   using S = SamplingParams;
   using Allowed = std::optional<std::vector<int32_t>>;
-  EXPECT_EQ(Error(&S::allowed_token_ids, Allowed({5})), "ok");
+  EXPECT_EQ(Error(&S::allowed_token_ids, Allowed(std::in_place, {5})), "ok");
   EXPECT_EQ(Error(&S::allowed_token_ids, Allowed(std::vector<int32_t>())), "allowed_token_ids must not be empty");
-  EXPECT_EQ(Error(&S::allowed_token_ids, Allowed({5, 100})),
+  EXPECT_EQ(Error(&S::allowed_token_ids, Allowed(std::in_place, {5, 100})),
             "allowed_token_ids[1] must be in [0, 99], the model's vocabulary, got 100");
   EXPECT_EQ(Error(&S::allowed_token_ids, Allowed(std::vector<int32_t>(1000000, 3))),
             "allowed_token_ids must hold at most 100 ids, the model's vocabulary, got 1000000");
   EXPECT_EQ(Error(&S::logprob_token_ids, Allowed(std::vector<int32_t>(129, 3))),
             "logprob_token_ids must hold at most 128 ids, got 129");
-  EXPECT_EQ(Error(&S::logprob_token_ids, Allowed({100})),
+  EXPECT_EQ(Error(&S::logprob_token_ids, Allowed(std::in_place, {100})),
             "logprob_token_ids[0] must be in [0, 99], the model's vocabulary, got 100");
 }
 

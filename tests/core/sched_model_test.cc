@@ -71,7 +71,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
   void AddRandom() {
     auto request = std::make_shared<Request>();
     // At times an id that was in use, even with its results still in flight.
-    request->id = ended_ != 0 && Random(0, 19) == 0 ? std::exchange(ended_, 0) : ++last_id_;
+    request->id = ids_.ended != 0 && Random(0, 19) == 0 ? std::exchange(ids_.ended, 0) : ++ids_.last;
     const int32_t most = sched_.max_model_len > 0 ? std::min(capacity_, sched_.max_model_len - 1) : capacity_;
     const int32_t length = Random(1, std::max(1, std::min(40, most * 3 / 4)));
     const int32_t shared = Random(0, 1) == 0 ? 0 : Random(0, length);
@@ -115,7 +115,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
 
   void EndOf(RequestId id) {
     live_.erase(id);
-    ended_ = id;
+    ids_.ended = id;
   }
 
   void CheckPlan(const StepPlan& plan) {
@@ -228,8 +228,10 @@ class ModelTest : public ::testing::TestWithParam<int> {
   // The executor learns a salt with the first plan that may have its sequence.
   std::vector<std::pair<RequestId, std::string>> salts_;
   std::deque<std::pair<StepPlan, std::vector<std::pair<RequestId, std::string>>>> in_flight_;
-  RequestId last_id_ = 0;
-  RequestId ended_ = 0;  // one that may be used again
+  struct {
+    RequestId last = 0;
+    RequestId ended = 0;  // one that may be used again
+  } ids_;
   struct {
     int64_t steps = 0;
     int64_t finished = 0;

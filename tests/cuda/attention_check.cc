@@ -61,6 +61,13 @@ void CheckAttention(Checks& c) {
     CheckShape(c, {20, 2, 128, 32, t});
     CheckShape(c, {24, 1, 64, 16, t});  // wider than the decode kernel: the prefill kernel takes it
   }
+  // Few prefill tiles of long sequences: their K and V are cut into parts.
+  for (const DType t : {DType::kBF16, DType::kF16}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      Check(c, {4, 2, dim, dim == 64 ? 128 : 16, t}, {{16, 5000}, {1, 200}, {70, 1300}});
+      Check(c, {8, 8, dim, 32, t}, {{3, 900}, {9, 4100}, {40, 600}, {2, 3000}, {300, 2000}});
+    }
+  }
   if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16}, Decodes(64, 2000, 9));
 }
 

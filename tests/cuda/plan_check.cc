@@ -1,8 +1,12 @@
 // The plan record, on the host alone: every unit of every (sequence, KV head) pair is done once, and the parts of a cut
-// pair are consecutive workers that agree on the owner and on their number.
+// pair are consecutive workers that agree on the owner and on their number; prefill tiles cover each row and column
+// once.
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "cuda/attention/plan.h"
 #include "support.h"
@@ -67,25 +71,48 @@ bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
   return std::all_of(pairs.begin(), pairs.end(), WorkersAgree);
 }
 
-bool TilesCovered(const int32_t* record, const Batch& b, int32_t group) {
+// Whether the parts of one row tile cover its columns once, in their order, and leave their sums in slots of their own.
+bool PartsCovered(const std::vector<PrefillTile>& parts, int64_t seen, int32_t kv_heads, std::set<int>& slots) {
+  int next = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const PrefillTile& t = parts[i];
+    if (t.part != static_cast<int>(i) || t.parts != static_cast<int>(parts.size()) || t.first_tile != next ||
+        t.tiles < 1 || t.slot != parts[0].slot) {
+      return false;
+    }
+    next += t.tiles;
+    for (int h = 0; t.parts > 1 && h < kv_heads; ++h) {
+      if (!slots.insert(t.slot + h * t.parts + t.part).second) return false;
+    }
+  }
+  return next == (seen + cuda::PrefillCols(128) - 1) / cuda::PrefillCols(128);
+}
+
+bool TilesCovered(const int32_t* record, const Batch& b, int32_t kv_heads, int32_t group, int32_t prefill_workers) {
   const auto* tiles = reinterpret_cast<const PrefillTile*>(record + cuda::kPlanHeader +
                                                            record[0] * static_cast<int>(sizeof(DecodeWorker) / 4));
-  std::map<std::pair<int, int>, int> seen;
+  std::map<std::pair<int, int>, std::vector<PrefillTile>> found;
   for (int i = 0; i < record[1]; ++i) {
-    if (tiles[i].query_len == 0) continue;
-    const int s = tiles[i].seq;
-    if (tiles[i].length != b.seq_len[s] || tiles[i].query_len != b.query_start[s + 1] - b.query_start[s]) return false;
-    if (++seen[{s, tiles[i].first_row}] > 1) return false;
+    const PrefillTile& t = tiles[i];
+    if (t.query_len == 0) continue;
+    const int s = t.seq;
+    if (t.length != b.seq_len[s] || t.query_len != b.query_start[s + 1] - b.query_start[s]) return false;
+    if (t.token != b.query_start[s]) return false;
+    found[{s, t.first_row}].push_back(t);
   }
+  std::set<int> slots;
   size_t wanted = 0;
   for (size_t s = 0; s < b.seq_len.size(); ++s) {
     const int query_len = b.query_start[s + 1] - b.query_start[s];
     if (query_len <= 1) continue;
     for (int r = 0; r < query_len * group; r += cuda::kPrefillRows, ++wanted) {
-      if (seen.count({static_cast<int>(s), r}) == 0) return false;
+      std::vector<PrefillTile>& parts = found[{static_cast<int>(s), r}];
+      std::sort(parts.begin(), parts.end(), [](const auto& x, const auto& y) { return x.part < y.part; });
+      const int last_row = std::min(r + cuda::kPrefillRows, query_len * group) - 1;
+      if (!PartsCovered(parts, b.seq_len[s] - query_len + last_row / group + 1, kv_heads, slots)) return false;
     }
   }
-  return wanted == seen.size();
+  return wanted == found.size() && (slots.empty() || *slots.rbegin() < prefill_workers);
 }
 
 Batch RandomBatch(std::mt19937& rng) {
@@ -108,6 +135,7 @@ void CheckPlan(Checks& c) {
     const Batch b = RandomBatch(rng);
     const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 8;
     const int max_workers = 1 + rng() % 300;
+    const cuda::PlanDevice device{max_workers, rng() % 4 == 0 ? 0 : static_cast<int32_t>(1 + rng() % 200)};
     const bool fixed = rng() % 2;
     ops::AttentionPlanParams p;
     p.query_start = b.query_start.data();
@@ -118,18 +146,18 @@ void CheckPlan(Checks& c) {
     p.head_dim = 128;
     p.decode_workers = fixed ? max_workers : 0;
     const auto bound =
-        cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, max_workers);
+        cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, device);
     std::vector<int32_t> record(bound.record_ints, -1);
     p.record = record.data();
     p.record_capacity = bound.record_ints;
-    const auto size = cuda::MakePlan(p, max_workers);
+    const auto size = cuda::MakePlan(p, device);
     const std::string label = "plan round " + std::to_string(round);
     c.ExpectTrue(label + ": within the bound", size.record_ints <= bound.record_ints);
     c.ExpectTrue(label + ": launch sizes", size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
                                                size.decode_workers <= max_workers &&
                                                (!fixed || size.decode_workers == max_workers));
     c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), kv_heads));
-    c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, group));
+    c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, kv_heads, group, device.prefill_workers));
   }
 }
 

@@ -1,5 +1,6 @@
 """Clients that leave: their requests end at once, and nothing of them stays."""
 
+import json
 import socket
 import threading
 
@@ -12,8 +13,6 @@ ENDLESS = {"max_tokens": 4000, "ignore_eos": True, "temperature": 0}
 
 def open_request(server, body: dict) -> socket.socket:
     """A connection on which a request has been sent and nothing was read."""
-    import json
-
     data = json.dumps(body).encode()
     sock = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     sock.sendall(
@@ -56,7 +55,9 @@ def test_leaving_while_queued(start_server):
     base = server.complete(prompt, 5, return_token_ids=True)["choices"][0]["token_ids"]
     blocker = open_request(server, {**ENDLESS, "prompt": [[5, n] for n in range(50)], "stream": True})
     assert blocker.recv(12) == b"HTTP/1.1 200"
-    queued = [open_request(server, {**ENDLESS, "prompt": prompt, "stream": s, "cache_salt": "q"}) for s in (True, False)]
+    queued = [
+        open_request(server, {**ENDLESS, "prompt": prompt, "stream": s, "cache_salt": "q"}) for s in (True, False)
+    ]
     wait_load(server, 3)
     for sock in [*queued, blocker]:
         sock.close()
@@ -139,7 +140,12 @@ def test_usage_gauge_while_a_stream_runs(tiny):
 
 
 def test_events_end_with_done(tiny):
-    with tiny.http() as http, http.stream("POST", CHAT, json={"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "stream": True}) as r:
+    with (
+        tiny.http() as http,
+        http.stream(
+            "POST", CHAT, json={"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "stream": True}
+        ) as r,
+    ):
         assert r.headers["content-type"].startswith("text/event-stream")
         got = events(r)
     assert got[-1] == "[DONE]"

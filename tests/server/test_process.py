@@ -105,18 +105,25 @@ def test_port_in_use(start_server, tiny_folder, tiny):
 
 
 class StoppedThreads:
-    """Stops single threads of another process, as a debugger does; they stay stopped until it ends."""
+    """Stops all threads of another process but its main one, as a debugger does: the engine's among them."""
 
     _ATTACH, _WALL = 16, 0x40000000
 
-    def __init__(self, pid: int, keep_running):
+    def __init__(self, pid: int):
+        self._threads: list[int] = []
         libc = ctypes.CDLL(None, use_errno=True)
         libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         for tid in map(int, os.listdir(f"/proc/{pid}/task")):
-            if tid == pid or keep_running(tid):
+            if tid == pid:
                 continue
             if libc.ptrace(self._ATTACH, tid, None, None) != 0:
                 raise OSError(ctypes.get_errno(), f"ptrace of thread {tid}")
+            os.waitpid(tid, self._WALL)
+            self._threads.append(tid)
+
+    def reap(self) -> None:
+        """A process cannot be waited for before its traced threads have been."""
+        for tid in self._threads:
             os.waitpid(tid, self._WALL)
 
 
@@ -124,23 +131,26 @@ def test_a_stalled_engine_is_seen(start_server):
     """A77: the engine's threads stand still. Health is 503, streams end with an error, the process ends with 5."""
     server = start_server("--stall-timeout-s", "1")
     asking = Asking(server, LONG)
-    StoppedThreads(server.process.pid, lambda tid: False)
+    stopped = StoppedThreads(server.process.pid)
     line = server.wait_line("the engine does not serve")
     assert "stall" in line
     got = asking.join()
     assert got[-1] == "[DONE]"
     assert got[-2]["error"]["code"] == 500
+    stopped.reap()
     assert server.wait() == 5
 
 
 def test_a_stalled_engine_without_exit(start_server):
     server = start_server("--stall-timeout-s", "1", "--no-exit-on-engine-death")
     asking = Asking(server, LONG)
-    StoppedThreads(server.process.pid, lambda tid: False)
+    stopped = StoppedThreads(server.process.pid)
     server.wait_line("the engine does not serve")
     assert asking.join()[-2]["error"]["code"] == 500
     health = server.get("/health")
     assert health.status_code == 503
     assert "stall" in health.json()["reason"]
     assert server.metric("engine_healthy") == 0
+    server.process.kill()
+    stopped.reap()
     server.kill()

@@ -1,9 +1,11 @@
 """Keys, origins, sizes, times, queues: what keeps strangers out and one client from harming another."""
 
 import json
+import os
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -116,8 +118,6 @@ def test_origins(strict, tiny):
     ],
 )
 def test_flags_that_make_no_sense(args, tiny_folder):
-    import sys
-
     done = subprocess.run([sys.executable, "-m", "fastllm_core", "serve", tiny_folder, *args], capture_output=True)
     assert done.returncode == 2
     assert b"Traceback" not in done.stderr
@@ -249,10 +249,9 @@ def test_tls(start_server, tmp_path):
 
 def test_only_one_port_listens(tiny):
     """A82"""
-    inodes = {line.split()[9] for line in open(f"/proc/{tiny.process.pid}/net/tcp") if line.split()[3] == "0A"}
+    with open(f"/proc/{tiny.process.pid}/net/tcp") as table:
+        inodes = {line.split()[9] for line in table if line.split()[3] == "0A"}
     held = set()
-    import os
-
     for fd in os.listdir(f"/proc/{tiny.process.pid}/fd"):
         try:
             held.add(os.readlink(f"/proc/{tiny.process.pid}/fd/{fd}"))

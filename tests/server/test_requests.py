@@ -69,7 +69,7 @@ def test_content_parts_and_roles(tiny):
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_does_not_have(tiny, value):
     """A36"""
-    text = '{"prompt": [5], "temperature": %s}' % value
+    text = f'{{"prompt": [5], "temperature": {value}}}'
     with tiny.http(headers={"content-type": "application/json"}) as http:
         answer = http.post(COMPLETIONS, content=text)
     assert answer.status_code == 400

@@ -64,6 +64,8 @@ void Resolver::ResolveDevice() {
   Note("device", device_.device,
        config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
   Note("dtype", device_.dtype, config_.model.dtype == "auto" ? device_.dtype_reason : "set by the user");
+  Note("cpu_precision", config_.model.cpu_precision,
+       config_.model.cpu_precision == "auto" ? "quantised weights are used as they are stored" : "set by the user");
   const int32_t wanted = config_.runtime.cpu_threads;
   out_.num_threads = wanted > 0 ? wanted : std::max(1, device_.usable_cores);
   std::string reason = "every core that the process may use";
@@ -205,6 +207,14 @@ Status Resolver::ResolveKvBlocks() {
   out_.kv.num_blocks = static_cast<int32_t>(blocks);
   const int64_t capacity = (blocks - 1) * block_size;
   Note("num_kv_blocks", Str(blocks), reason);
+  const std::string& dtype = config_.cache.kv_cache_dtype;
+  Note("kv_cache_dtype",
+       dtype != "auto"                ? dtype
+       : model_.has_quantized_weights ? "bfloat16"
+                                      : "float32",
+       dtype != "auto"                ? "set by the user"
+       : model_.has_quantized_weights ? "the weights are quantised"
+                                      : "the weights are float32");
   Note("kv_cache_bytes", Str(blocks * model_.kv_bytes_per_block),
        "num_kv_blocks of " + Str(model_.kv_bytes_per_block) + " bytes");
   Note("kv_capacity_tokens", Str(capacity),

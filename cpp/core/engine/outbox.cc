@@ -28,6 +28,7 @@ void Prepend(std::vector<T>* list, std::vector<T>* more) {
 // `later` follows `delta` in the news of one output.
 void Append(RequestDelta* delta, RequestDelta* later) {
   Prepend(&delta->token_ids, &later->token_ids);
+  Prepend(&delta->text_offsets, &later->text_offsets);
   Prepend(&delta->logprobs, &later->logprobs);
   Prepend(&delta->prompt_logprobs, &later->prompt_logprobs);
   delta->text += later->text;

@@ -58,15 +58,18 @@ RequestDelta& OutputRouter::NewDelta(const Live& live) {
   if (used_.empty()) {
     deltas_.emplace_back();
   } else {
-    // All members anew but the memory of these two.
+    // All members anew but the memory of these three.
     RequestDelta& used = used_.back();
     std::vector<TokenId> token_ids = std::move(used.token_ids);
     std::string text = std::move(used.text);
+    std::vector<int32_t> text_offsets = std::move(used.text_offsets);
     token_ids.clear();
     text.clear();
+    text_offsets.clear();
     used = RequestDelta{};
     used.token_ids = std::move(token_ids);
     used.text = std::move(text);
+    used.text_offsets = std::move(text_offsets);
     deltas_.push_back(std::move(used));
     used_.pop_back();
   }
@@ -128,8 +131,10 @@ bool OutputRouter::Route(const SequenceUpdate& update, std::vector<PositionLogpr
   delta.stop_reason = update.stop_reason;
   bool stopped_by_text = false;
   if (live.text) {
-    TextUpdate text = live.text->Append(delta.token_ids, update.finish_reason);
+    TextUpdate& text = text_;
+    live.text->Append(delta.token_ids, update.finish_reason, &text);
     delta.text += text.text;
+    delta.text_offsets.assign(text.text_offsets.begin(), text.text_offsets.end());
     delta.token_ids.resize(text.num_tokens);
     if (text.stop_string) {
       stopped_by_text = update.finish_reason == FinishReason::kNone;

@@ -91,6 +91,7 @@ class OutputRouter {
   std::unordered_map<RequestId, Family> families_;  // by parent, while one of them is live
   std::vector<RequestDelta> deltas_;
   std::vector<RequestDelta> used_;  // to be filled again
+  TextUpdate text_;                 // scratch of Route()
   RequestTotals totals_;
 };
 

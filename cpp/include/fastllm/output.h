@@ -65,6 +65,9 @@ struct RequestDelta {
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids when they were asked for, else empty
   std::vector<PositionLogprobs> prompt_logprobs;  // when asked for, in the first delta: one for each prompt token, the
                                                   // first of them empty
+  // By token of token_ids: the characters of the output's whole text in front of the token's own text. A token that
+  // goes on an unfinished character has the offset of that character. Empty when there is no text.
+  std::vector<int32_t> text_offsets;
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;
   std::string error;  // why, when finish_reason is kError, and of which kind: kDeadlineExceeded (its time limit),

@@ -26,6 +26,8 @@ enum class OpId : uint8_t {
   kRopeKvWrite,
   kAttentionPlan,  // of backends that need one: contract/attention_plan.h
   kAttentionBound,
+  kQuantLinear,
+  kQuantEmbedding,
   kFeedTokens,
   kKeepTokens,
   kRandomFill,

@@ -134,7 +134,7 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks) {
   char* p = static_cast<char*>(buffers_.kv.data_ptr());
   const int64_t half = bytes / c.num_layers / 2;
   for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * half) {
-    net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim});
+    net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim, net_.placement.dtype});
   }
   context_.kv_layers = net_.kv_layers.data();
   return Status::Ok();
@@ -163,7 +163,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
   use.total_bytes = memory.total_bytes;
   use.free_bytes_at_start = free_at_start;
   use.free_bytes = memory.free_bytes;
-  use.weight_bytes = WeightBytes(net_.params, net_.placement);
+  use.weight_bytes = ParamBytes(net_.params, net_.placement);
   use.activation_bytes = net_.scratch.bytes();
   for (const at::Tensor* t : {&buffers_.stage, &buffers_.ids, &buffers_.block_table, &buffers_.last_tokens,
                               &buffers_.sampled, &buffers_.workspace}) {

@@ -58,8 +58,7 @@ class LocalLogitProbe : public LogitProbe {
 }  // namespace
 
 Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_path, int32_t num_threads,
-                                                       const std::string& device, const std::string& dtype,
-                                                       bool device_runner) {
+                                                       const LogitProbeOptions& o) {
   FASTLLM_ASSIGN_OR_RETURN(ModelSource source, OpenModel(model_path, "auto"));
   RunnerOptions options;
   options.sched.max_model_len = source.config.max_position_embeddings;
@@ -68,13 +67,15 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.kv.block_size = kBlockSize;
   options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
   options.num_threads = num_threads;
-  options.placement.device = device == "cuda" ? ops::Device::kCuda : ops::Device::kCpu;
-  options.placement.dtype = dtype == "bfloat16"  ? ops::DType::kBF16
-                            : dtype == "float16" ? ops::DType::kF16
-                                                 : ops::DType::kF32;
+  options.placement.device = o.device == "cuda" ? ops::Device::kCuda : ops::Device::kCpu;
+  options.placement.dtype = o.dtype == "bfloat16"  ? ops::DType::kBF16
+                            : o.dtype == "float16" ? ops::DType::kF16
+                                                   : ops::DType::kF32;
   options.enforce_eager = true;
+  options.keep_quantized = o.cpu_precision != "float32";
+  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
-                           MakeStepRunner(std::move(source), options, nullptr, device_runner));
+                           MakeStepRunner(std::move(source), options, nullptr, o.device_runner));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));
 }
 

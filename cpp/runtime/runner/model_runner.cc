@@ -42,7 +42,7 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}};
+  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
   return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
@@ -60,8 +60,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_,
-                             KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
+                                                            options.kv.block_size, options.kv_dtype));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;

@@ -11,6 +11,7 @@
 #include "core/config/resolved.h"
 #include "fastllm/status.h"
 #include "fastllm/logits_processor.h"
+#include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/sample/logprobs_mode.h"
@@ -29,9 +30,20 @@ struct RunnerOptions {
   std::function<Result<KvConfig>(const DeviceMemoryUse&)> size_kv;
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
+  ops::DType kv_dtype = ops::DType::kF32;
+  bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
+
+// Bytes that the weights of an opened model will take in memory.
+int64_t WeightBytes(const ModelSource& source, bool keep_quantized);
+
+// Whether a weight of the model is computed with as it is stored: there is a quantised one, and keep_quantized.
+bool UsesQuantized(const ModelSource& source, bool keep_quantized);
+
+// The type that the option kv_cache_dtype stands for.
+ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized);
 
 // Bytes of KV cache that one block takes over all layers of this model.
 int64_t KvBytesPerBlock(const ModelConfig& config, int32_t block_size, ops::DType dtype = ops::DType::kF32);

@@ -96,6 +96,16 @@ def engine_options(parser: FlagParser, args: argparse.Namespace) -> dict:
     return {"model": args.model, "tokenizer": args.tokenizer, **options}
 
 
+def given_sampling(args: argparse.Namespace) -> dict:
+    """The sampling fields that were given as flags."""
+    return _given(args, _SAMPLING)
+
+
+def given_engine(args: argparse.Namespace) -> dict:
+    """The engine fields that were given as flags."""
+    return _given(args, _ENGINE)
+
+
 def sampling_params(parser: FlagParser, args: argparse.Namespace, defaults: dict) -> SamplingParams:
     try:
         return SamplingParams(**{**defaults, **_given(args, _SAMPLING)})

@@ -11,14 +11,19 @@ from fastllm_core.server.admin import AdminRoutes
 from fastllm_core.server.chat import ChatApi
 from fastllm_core.server.common import Api
 from fastllm_core.server.completions import CompletionApi
-from fastllm_core.server.endpoint import generation_endpoint
+from fastllm_core.server.endpoint import generation_endpoint, json_answer, json_endpoint
 from fastllm_core.server.errors import ApiError
 from fastllm_core.server.guard import Guard
+from fastllm_core.server.messages import MessagesApi
+from fastllm_core.server.responses import ResponsesApi
 from fastllm_core.server.state import ServerState
+from fastllm_core.server.web import add_web_page
 
 GENERATION_ROUTES: dict[str, type[Api]] = {
     "/v1/completions": CompletionApi,
     "/v1/chat/completions": ChatApi,
+    "/v1/responses": ResponsesApi,
+    "/v1/messages": MessagesApi,
 }
 
 
@@ -31,12 +36,16 @@ def build_app(state: ServerState):
         redoc_url=None,
         redirect_slashes=False,
     )
-    for path, kind in GENERATION_ROUTES.items():
-        _add_generation(app, path, kind(state))
+    apis = {path: kind(state) for path, kind in GENERATION_ROUTES.items()}
+    for path, api in apis.items():
+        _add_generation(app, path, api)
+    _add_messages(app, state, apis["/v1/messages"])
+    _add_responses(app, state, apis["/v1/responses"])
     AdminRoutes(state).add_to(app)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(HTTPException, _http_error)
-    return _with_cors(Guard(app, state, frozenset()), state.config)
+    open_paths = add_web_page(app) if state.config.web_ui else frozenset()
+    return _with_cors(Guard(app, state, open_paths), state.config)
 
 
 def _with_cors(app, config):
@@ -63,6 +72,31 @@ def _add_generation(app: FastAPI, path: str, api: Api) -> None:
         openapi_extra={"requestBody": {"required": True, "content": schema}},
         name=path.removeprefix("/v1/").replace("/", "_"),
     )
+
+
+def _add_messages(app: FastAPI, state: ServerState, api: MessagesApi) -> None:
+    schema = {"application/json": {"schema": api.fields.openapi(["messages"])}}
+    app.add_api_route(
+        "/v1/messages/count_tokens",
+        json_endpoint(state, api.count_tokens),
+        methods=["POST"],
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": schema}},
+        name="count_tokens",
+    )
+
+
+def _add_responses(app: FastAPI, state: ServerState, api: ResponsesApi) -> None:
+    async def get_response(response_id: str) -> Response:
+        """A kept answer; 404 when it is not kept."""
+        return await json_answer(state, api.get(response_id), "/v1/responses")
+
+    async def cancel_response(response_id: str) -> Response:
+        """Ends a response that runs in the background."""
+        return await json_answer(state, api.cancel(response_id), "/v1/responses")
+
+    app.add_api_route("/v1/responses/{response_id}", get_response, methods=["GET"], response_class=Response)
+    app.add_api_route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"], response_class=Response)
 
 
 async def _http_error(request: Request, error: StarletteHTTPException) -> Response:

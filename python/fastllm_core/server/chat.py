@@ -14,6 +14,7 @@ from fastllm_core.server.common import (
 )
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, PromptInput, Run
+from fastllm_core.server.logprobs import LogprobTexts
 from fastllm_core.server.schema import field, missing
 
 _MESSAGES = field(
@@ -43,6 +44,8 @@ class ChatApi(Api):
             **COMMON_FIELDS,
             **TEMPLATE_FIELDS,
             "max_completion_tokens": field("integer", "Most tokens to generate; wins over max_tokens."),
+            "logprobs": field("boolean", "Log probabilities of the answer's tokens."),
+            "top_logprobs": field("integer", "Of so many of the likeliest tokens as well; needs logprobs.", minimum=-1),
             "echo": field("boolean", "Give the last message before the answer, if it is the assistant's."),
             "prompt_cache_key": field("string", "Goes to the access log; equal prefixes are found without a key."),
             "safety_identifier": field("string", "Who asks; goes to the access log."),
@@ -57,21 +60,36 @@ class ChatApi(Api):
         max_tokens = fields.get(name)
         if max_tokens is not None and max_tokens < 1:
             raise bad_request(f"{name} must be at least 1, got {max_tokens}", name)
-        params = self.fields.sampling_params(fields, {"max_tokens": self.cap(max_tokens)})
+        logprobs = self._logprobs(fields)
+        made = {
+            **self.made_params(fields, logprobs),
+            "max_tokens": self.cap(max_tokens or self.default_max_tokens(None)),
+        }
+        params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
         prompt = await chat_prompt(self.state, fields)
-        prompt.ids = self.truncate(fields, prompt.ids)
+        prompt.ids = self.truncate(fields, prompt.ids, max_tokens)
+        self.check_choices(1, params.n)
         plan = Plan(
             self.state.new_id(self.id_prefix, fields.get("request_id") or request_id),
             model,
             [prompt],
             params,
-            request_options={"cache_salt": fields.get("cache_salt", "")},
+            cache_salt=fields.get("cache_salt", ""),
+            scheduling=self.scheduling(fields),
             **streaming,
         )
         echo = ""
         if fields.get("echo") and fields["messages"][-1].get("role") == self.state.config.response_role:
             echo = check_messages(fields["messages"][-1:])[0]["content"]
-        return plan, ChatWriter(plan, echo, fields.get("return_token_ids", False), self.state)
+        return plan, ChatWriter(plan, echo, logprobs, fields, self.state)
+
+    def _logprobs(self, fields: dict) -> int | None:
+        """The engine's logprobs: how many alternatives, None without any."""
+        if fields.get("logprobs"):
+            return fields.get("top_logprobs", 0)
+        if fields.get("top_logprobs"):
+            raise bad_request("top_logprobs needs logprobs to be true", "top_logprobs")
+        return None
 
 
 async def chat_prompt(state, fields: dict) -> PromptInput:
@@ -108,10 +126,13 @@ async def chat_prompt(state, fields: dict) -> PromptInput:
 class ChatWriter:
     """Writes chat.completion objects and their chunks."""
 
-    def __init__(self, plan: Plan, echo: str, return_ids: bool, state):
+    def __init__(self, plan: Plan, echo: str, logprobs: int | None, fields: dict, state):
         self._plan = plan
         self._echo = echo
-        self._return_ids = return_ids
+        self._top = logprobs
+        self._texts = LogprobTexts(state.llm.get_tokenizer(), fields.get("return_tokens_as_token_ids", False))
+        self._prompt_logprobs = "prompt_logprobs" in fields
+        self._return_ids = fields.get("return_token_ids", False)
         self._details = state.config.enable_prompt_tokens_details
         self._role = state.config.response_role
         self._fingerprint = state.fingerprint
@@ -137,14 +158,17 @@ class ChatWriter:
         return b"".join(out)
 
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
-        if not piece.text and piece.finish_reason is None and not self._return_ids:
+        logprobs = "null"
+        if self._top is not None and piece.logprobs:
+            logprobs = _json(self._texts.chat(piece.logprobs, self._top))
+        elif not piece.text and piece.finish_reason is None and not self._return_ids:
             return b""
         reason = "null"
         if piece.finish_reason is not None:
             reason = f'"{piece.finish_reason}","stop_reason":{_json(piece.stop_reason)}'
         delta = f'{{"content":{ESCAPE(piece.text)}}}' if piece.text else "{}"
         more = f',"token_ids":{_json(list(piece.token_ids))}' if self._return_ids else ""
-        return self._chunk(choice, delta, reason, run, more)
+        return self._chunk(choice, delta, reason, run, more, logprobs)
 
     def last(self, run: Run) -> bytes:
         if not self._plan.include_usage:
@@ -164,23 +188,26 @@ class ChatWriter:
             "choices": [self._choice(n, piece) for n, piece in enumerate(pieces)],
             "usage": usage(run, self._details),
         }
+        if self._prompt_logprobs:
+            out["prompt_logprobs"] = self._texts.prompt(pieces[0].prompt_logprobs)
         if self._return_ids:
             out["prompt_token_ids"] = self._plan.prompts[0].ids
         return out
 
     def _choice(self, n: int, piece: Piece) -> dict:
         message = {"role": self._role, "content": self._echo + piece.text, "refusal": None}
-        out = {"index": n, "message": message, "logprobs": None, "finish_reason": piece.finish_reason}
+        logprobs = None if self._top is None else self._texts.chat(piece.logprobs, self._top)
+        out = {"index": n, "message": message, "logprobs": logprobs, "finish_reason": piece.finish_reason}
         out["stop_reason"] = piece.stop_reason
         if self._return_ids:
             out["token_ids"] = list(piece.token_ids)
         return out
 
-    def _chunk(self, choice: int, delta: str, reason: str, run: Run, more: str = "") -> bytes:
+    def _chunk(self, choice: int, delta: str, reason: str, run: Run, more: str = "", logprobs: str = "null") -> bytes:
         tail = self._tail
         if self._plan.continuous_usage:
             tail = f'],"usage":{_json(usage(run, self._details))}}}\n\n'
-        out = f'{self._head}{{"index":{choice},"delta":{delta},"logprobs":null,"finish_reason":{reason}{more}}}'
+        out = f'{self._head}{{"index":{choice},"delta":{delta},"logprobs":{logprobs},"finish_reason":{reason}{more}}}'
         return (out + tail).encode()
 
 

@@ -4,16 +4,29 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 
+from fastllm_core._C import SamplingParams
+from fastllm_core.inputs import Scheduling, make_prompt
 from fastllm_core.server.errors import ApiError, bad_request
 from fastllm_core.server.generation import Plan, PromptInput, Run
 from fastllm_core.server.schema import RequestFields, Statement, field
 from fastllm_core.server.state import ServerState
 
 ESCAPE = json.encoder.encode_basestring  # a JSON string, non-ASCII as it is
+MAX_BAD_WORDS, MAX_BAD_WORD_CHARS = 128, 256
 DONE = b"data: [DONE]\n\n"
 
 # Fields of SamplingParams that no route takes as they are: they are made of other fields, or the server decides.
-NOT_SAMPLING = frozenset({"detokenize", "n", "logprobs", "prompt_logprobs", "output_kind", "structured_outputs"})
+NOT_SAMPLING = frozenset(
+    {
+        "detokenize",
+        "logprobs",
+        "prompt_logprobs",
+        "output_kind",
+        "structured_outputs",
+        "bad_words_token_ids",
+        "extra_args",
+    }
+)
 
 STREAM_OPTIONS = field(
     "object",
@@ -36,6 +49,12 @@ COMMON_FIELDS = {
         "integer", "Keep so many tokens of the prompt; -1 keeps what the context holds.", minimum=-1
     ),
     "truncation_side": field("string", "Where to cut: left (the default) or right.", enum=["left", "right", None]),
+    "prompt_logprobs": field("integer", "Log probabilities of the prompt's tokens and of so many others.", minimum=-1),
+    "return_tokens_as_token_ids": field("boolean", "Show tokens in logprobs as token_id:<id>."),
+    "priority": field("integer", "Lower comes first; needs scheduling_policy=priority."),
+    "timeout_ms": field("integer", "Time for the whole request.", minimum=1),
+    "max_queue_time_ms": field("integer", "Time in the queue.", minimum=1),
+    "vllm_xargs": field("object", "Arguments for logits processors of the host (extra_args)."),
     "return_token_ids": field("boolean", "Give the ids of prompt and output."),
 }
 
@@ -45,12 +64,7 @@ def _refused(fact: str, *values) -> Statement:
 
 
 STATEMENTS = {
-    "n": _refused("one choice per prompt", 1),
     "best_of": _refused("choices are not ranked", 1),
-    "logprobs": _refused("no log probabilities are returned", False),
-    "top_logprobs": _refused("no log probabilities are returned", 0),
-    "prompt_logprobs": _refused("no log probabilities are returned"),
-    "return_tokens_as_token_ids": _refused("no log probabilities are returned", False),
     "structured_outputs": _refused("output is not constrained"),
     "response_format": _refused("output is not constrained", {"type": "text"}),
     "tools": _refused("tool calls are not made"),
@@ -71,10 +85,7 @@ STATEMENTS = {
     "prompt_embeds": _refused("prompts are text or token ids"),
     "use_beam_search": _refused("no beam search", False),
     "length_penalty": _refused("no beam search", 1.0),
-    "spaces_between_special_tokens": _refused("special tokens are joined as the tokenizer has them", True),
-    "priority": _refused("first come, first served", 0),
     "kv_transfer_params": _refused("the KV cache is not transferred"),
-    "vllm_xargs": _refused("no extra arguments"),
     "mm_processor_kwargs": _refused("models take text"),
     "repetition_detection": _refused("loops are not detected"),
     "thinking_token_budget": _refused("reasoning is not told apart from the answer"),
@@ -100,6 +111,10 @@ class Api:
     async def plan(self, body: dict, request_id: str | None) -> tuple[Plan, object]:
         """The plan and the Writer of a request; ApiError for a body that is wrong."""
         raise NotImplementedError
+
+    async def detach(self, plan: Plan, writer, body: dict) -> dict | None:
+        """The answer to a request that goes on without its client; None for all others."""
+        return None
 
     def openapi(self) -> dict:
         return self.fields.openapi(list(self.required))
@@ -133,23 +148,60 @@ class Api:
             return max_tokens
         return cap
 
-    def truncate(self, fields: dict, ids: list[int]) -> list[int]:
+    def truncate(self, fields: dict, ids: list[int], max_tokens: int | None) -> list[int]:
         keep = fields.get("truncate_prompt_tokens")
         if keep is None:
             return ids
         if keep == 0:
             raise bad_request("truncate_prompt_tokens must be -1 or at least 1, got 0", "truncate_prompt_tokens")
         if keep == -1:
-            keep = self.state.llm.info.max_model_len - 1
+            keep = max(1, self.state.llm.info.max_model_len - (max_tokens or 1))
         if len(ids) <= keep:
             return ids
-        return ids[:keep] if fields.get("truncation_side") == "right" else ids[-keep:]
+        side = fields.get("truncation_side") or self.state.llm.get_tokenizer().truncation_side
+        return ids[:keep] if side == "right" else ids[-keep:]
+
+    async def finish_params(self, params: SamplingParams) -> SamplingParams:
+        """The parameters with what only the tokenizer knows, and without what makes no sense together."""
+        if params.n > 1 and params.temperature < 1e-5:
+            raise bad_request(f"n must be 1 when temperature is 0: the choices would be equal, got {params.n}", "n")
+        if not params.bad_words:
+            return params
+        longest = max(map(len, params.bad_words))
+        if longest > MAX_BAD_WORD_CHARS or len(params.bad_words) > MAX_BAD_WORDS:
+            limit = f"{MAX_BAD_WORDS} words of {MAX_BAD_WORD_CHARS} characters"
+            raise bad_request(
+                f"bad_words must be at most {limit}, got {len(params.bad_words)} of {longest}", "bad_words"
+            )
+        tokenizer = self.state.llm.get_tokenizer()
+        made = await self.state.llm.text_workers.run(make_prompt, {"prompt_token_ids": [0]}, params, tokenizer)
+        return made.request.sampling_params
+
+    def scheduling(self, fields: dict) -> Scheduling:
+        return Scheduling(fields.get("priority", 0), fields.get("timeout_ms"), fields.get("max_queue_time_ms"))
+
+    def defaults(self) -> SamplingParams:
+        """What the model states, under what the request says."""
+        return self.state.llm.get_default_sampling_params()
+
+    def default_max_tokens(self, otherwise: int | None) -> int | None:
+        info = self.state.llm.info
+        return self.defaults().max_tokens if "max_tokens" in info.default_sampling_fields else otherwise
 
     def check_lengths(self, fields: dict) -> None:
         for name in ("user", "request_id"):
             limit = self.fields.own[name]["maxLength"]
             if len(fields.get(name, "")) > limit:
                 raise bad_request(f"{name} must have at most {limit} characters", name)
+
+    def made_params(self, fields: dict, logprobs: int | None) -> dict:
+        """Values of SamplingParams that both APIs make in the same way."""
+        made = {"logprobs": logprobs, "prompt_logprobs": fields.get("prompt_logprobs")}
+        if "prompt_logprobs" in fields and fields.get("stream"):
+            raise bad_request("prompt_logprobs is not available in a stream", "prompt_logprobs")
+        if "vllm_xargs" in fields:
+            made["extra_args"] = fields["vllm_xargs"]
+        return {name: value for name, value in made.items() if value is not None}
 
     def check_choices(self, prompts: int, n: int) -> None:
         limit = self.state.config.max_choices

@@ -15,6 +15,7 @@ from fastllm_core.server.common import (
 )
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, PromptInput, Run
+from fastllm_core.server.logprobs import LogprobTexts
 from fastllm_core.server.schema import field, missing
 
 _PROMPT = {
@@ -38,6 +39,7 @@ class CompletionApi(Api):
             "prompt": _PROMPT,
             "echo": field("boolean", "Give the prompt's text before the output's."),
             "suffix": field("string", "Not supported; only the empty text."),
+            "logprobs": field("integer", "Log probabilities of each token and of so many others.", minimum=-1),
             "add_special_tokens": field("boolean", "Mark the beginning of a text as the model wants it."),
         }
 
@@ -48,25 +50,29 @@ class CompletionApi(Api):
         if fields.get("suffix"):
             raise bad_request("suffix is not supported: text is only continued", "suffix")
         streaming = self.stream_plan(fields)
-        max_tokens = self.cap(fields.get("max_tokens", 16))
+        max_tokens = self.cap(fields.get("max_tokens", self.default_max_tokens(16)))
         only_echo = max_tokens == 0 and fields.get("echo", False)
-        params = self.fields.sampling_params(fields, {"max_tokens": 1 if only_echo else max_tokens})
-        prompts = await self._prompts(fields)
-        self.check_choices(len(prompts), 1)
+        logprobs = fields.get("logprobs")
+        made = {**self.made_params(fields, logprobs), "max_tokens": 1 if only_echo else max_tokens}
+        if fields.get("echo") and logprobs is not None:
+            made["prompt_logprobs"] = logprobs
+        params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
+        prompts = await self._prompts(fields, max_tokens)
+        self.check_choices(len(prompts), params.n)
         plan = Plan(
             self.state.new_id(self.id_prefix, fields.get("request_id") or request_id),
             model,
             prompts,
             params,
-            request_options={"cache_salt": fields.get("cache_salt", "")},
+            cache_salt=fields.get("cache_salt", ""),
+            scheduling=self.scheduling(fields),
             only_echo=only_echo,
             **streaming,
         )
-        echoes = [await self._echo(p) if fields.get("echo") else "" for p in prompts]
-        details = self.state.config.enable_prompt_tokens_details
-        return plan, CompletionWriter(plan, echoes, fields.get("return_token_ids", False), details, self.state)
+        echoes = [await self._echo(p) if fields.get("echo") else None for p in prompts]
+        return plan, CompletionWriter(plan, echoes, fields, self.state)
 
-    async def _prompts(self, fields: dict) -> list[PromptInput]:
+    async def _prompts(self, fields: dict, max_tokens: int | None) -> list[PromptInput]:
         given = fields.get("prompt")
         if given is None:
             raise missing("prompt")
@@ -81,7 +87,7 @@ class CompletionApi(Api):
                 made = await text_prompt(self.state, item, fields.get("add_special_tokens", True))
             else:
                 made = PromptInput(None, check_prompt_ids(item, where, self.state.llm.info.max_model_len))
-            made.ids = self.truncate(fields, made.ids)
+            made.ids = self.truncate(fields, made.ids, max_tokens)
             if not made.ids:
                 raise bad_request(f"{where} is empty: it has no token to continue", "prompt")
             out.append(made)
@@ -104,15 +110,18 @@ class CompletionApi(Api):
 
 
 class CompletionWriter:
-    """Writes text_completion objects."""
+    """Writes text_completion objects. `echoes` are the prompts' texts, None where they are not asked for."""
 
-    def __init__(self, plan: Plan, echoes: list[str], return_ids: bool, details: bool, state):
+    def __init__(self, plan: Plan, echoes: list[str | None], fields: dict, state):
         self._plan = plan
         self._echoes = echoes
-        self._return_ids = return_ids
-        self._details = details
+        self._return_ids = fields.get("return_token_ids", False)
+        self._details = state.config.enable_prompt_tokens_details
         self._fingerprint = state.fingerprint
-        self._begun: set[int] = set()
+        self._prompt_logprobs = "prompt_logprobs" in fields
+        self._top: int | None = fields.get("logprobs")
+        self._texts = LogprobTexts(state.llm.get_tokenizer(), fields.get("return_tokens_as_token_ids", False))
+        self._offsets: dict[int, int] = {}  # by choice that has begun: where its next token is in the text
         self._head = (
             f'data: {{"id":{ESCAPE(plan.request_id)},"object":"text_completion","created":{plan.created},'
             f'"model":{quoted(plan.model)},"choices":['
@@ -123,12 +132,9 @@ class CompletionWriter:
         return b""
 
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
-        text = piece.text
-        fresh = choice not in self._begun
-        if fresh:
-            self._begun.add(choice)
-            text = self._echoes[choice // self._plan.n] + text
-        if not text and piece.finish_reason is None and not self._return_ids:
+        fresh = choice not in self._offsets
+        text, logprobs = self._content(choice, piece)
+        if not text and piece.finish_reason is None and not self._return_ids and not logprobs:
             return b""
         reason = "null"
         if piece.finish_reason is not None:
@@ -141,8 +147,31 @@ class CompletionWriter:
         tail = self._tail
         if self._plan.continuous_usage:
             tail = f'],"usage":{_json(usage(run, self._details))}}}\n\n'
-        out = f'{self._head}{{"index":{choice},"text":{ESCAPE(text)},"logprobs":null,"finish_reason":{reason}{more}}}'
+        shown = "null" if logprobs is None else _json(logprobs)
+        out = (
+            f'{self._head}{{"index":{choice},"text":{ESCAPE(text)},"logprobs":{shown},"finish_reason":{reason}{more}}}'
+        )
         return (out + tail).encode()
+
+    def _content(self, choice: int, piece: Piece) -> tuple[str, dict | None]:
+        """Text and logprobs of a piece, with the prompt's before those of the first one."""
+        fresh = choice not in self._offsets
+        prompt = choice // self._plan.n
+        echo = self._echoes[prompt] if fresh else None
+        text = piece.text if echo is None else echo + piece.text
+        if self._top is None:
+            self._offsets[choice] = 0
+            return text, None
+        offset = self._offsets.get(choice, 0)
+        out: dict | None = None
+        if echo is not None:
+            positions = piece.prompt_logprobs or [[]]
+            out, offset = self._texts.prompt_completion(self._plan.prompts[prompt].ids, positions, self._top)
+        if piece.logprobs and not self._plan.only_echo:
+            more, offset = self._texts.completion(piece.logprobs, self._top, offset)
+            out = more if out is None else {name: out[name] + more[name] for name in out}
+        self._offsets[choice] = offset
+        return text, out
 
     def last(self, run: Run) -> bytes:
         if not self._plan.include_usage:
@@ -166,14 +195,17 @@ class CompletionWriter:
         }
 
     def _choice(self, n: int, piece: Piece) -> dict:
-        prompt = n // self._plan.n
+        text, logprobs = self._content(n, piece)
         out = {
             "index": n,
-            "text": self._echoes[prompt] + piece.text,
-            "logprobs": None,
+            "text": text,
+            "logprobs": logprobs,
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
+        prompt = n // self._plan.n
+        if self._prompt_logprobs:
+            out["prompt_logprobs"] = self._texts.prompt(piece.prompt_logprobs)
         if self._return_ids:
             out["token_ids"] = list(piece.token_ids)
             out["prompt_token_ids"] = self._plan.prompts[prompt].ids

@@ -1,4 +1,5 @@
 """ServerConfig: everything that may be set about the server, as opposed to the engine."""
+# ruff: noqa: RUF009  _option() returns dataclasses.field()
 
 import argparse
 import dataclasses

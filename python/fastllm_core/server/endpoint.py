@@ -7,7 +7,7 @@ import logging
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fastllm_core.server.body import ClientGone, header
+from fastllm_core.server.body import ClientGone
 from fastllm_core.server.common import Api
 from fastllm_core.server.errors import ApiError, dump, from_exception
 from fastllm_core.server.generation import start, stream_answer, whole_answer
@@ -99,6 +99,10 @@ class GenerationResponse(Response):
     async def _generate(self, body: dict, scope, send) -> None:
         plan, writer = await self._api.plan(body, scope.get("state", {}).get("request_id"))
         _note(scope, body, plan)
+        detached = await self._api.detach(plan, writer, body)
+        if detached is not None:
+            await send_json(send, 200, dump(detached))
+            return
         run = start(self._state, plan)
         self._writer = writer
         try:
@@ -151,23 +155,26 @@ def json_endpoint(state: ServerState, handler):
     """An endpoint for handler(body: dict) -> dict, with the same limits and errors; for routes that do not generate."""
 
     async def endpoint(request: Request) -> Response:
-        try:
-            body = await state.bodies.read_json(request.scope, request.receive)
-            return _json_response(200, dump(await handler(body)))
-        except ClientGone:
-            return Response(status_code=499)
-        except Exception as e:
-            error = from_exception(e, state.config.retry_after_s)
-            if error.status >= 500 and not isinstance(e, ApiError):
-                _log.error("request failed", exc_info=e)
-            return _json_response(error.status, error.body(request.url.path), error.headers)
+        async def answer() -> dict:
+            return await handler(await state.bodies.read_json(request.scope, request.receive))
+
+        return await json_answer(state, answer(), request.url.path)
 
     return endpoint
 
 
+async def json_answer(state: ServerState, answer, path: str) -> Response:
+    """The awaited answer, or its error, as a response."""
+    try:
+        return _json_response(200, dump(await answer))
+    except ClientGone:
+        return Response(status_code=499)
+    except Exception as e:
+        error = from_exception(e, state.config.retry_after_s)
+        if error.status >= 500 and not isinstance(e, ApiError):
+            _log.error("request failed", exc_info=e)
+        return _json_response(error.status, error.body(path), error.headers)
+
+
 def _json_response(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
     return Response(body, status, headers, media_type="application/json")
-
-
-def request_header(scope, name: str) -> str | None:
-    return header(scope, name.encode())

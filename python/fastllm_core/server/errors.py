@@ -2,6 +2,7 @@
 
 import http
 import json
+import math
 
 from fastllm_core import errors
 
@@ -62,7 +63,10 @@ def from_exception(error: BaseException, retry_after_s: int = 1) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, errors.ResourceExhaustedError):
-        return ApiError(503, str(error), headers={"Retry-After": str(retry_after_s)})
+        seconds = max(retry_after_s, math.ceil(getattr(error, "retry_after", 0)))
+        return ApiError(503, str(error), headers={"Retry-After": str(seconds)})
+    if isinstance(error, errors.RequestTimeoutError):
+        return ApiError(504, str(error))
     if isinstance(error, errors.EngineDeadError):
         return ApiError(500, "the engine does not serve; see /health and the server's log")
     if isinstance(error, errors.InvalidStateError):

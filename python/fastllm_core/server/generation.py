@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fastllm_core._C import GenerationRequest, SamplingParams
+from fastllm_core.errors import of_request
+from fastllm_core.inputs import Scheduling, make_prompt
 from fastllm_core.outputs import Piece
 from fastllm_core.server.errors import ApiError, from_exception
 from fastllm_core.server.state import ServerState
@@ -28,14 +30,19 @@ class Plan:
     model: str
     prompts: list[PromptInput]
     params: SamplingParams
-    n: int = 1  # choices per prompt
-    request_options: dict = field(default_factory=dict)  # of GenerationRequest, beside prompt and params
+    cache_salt: str = ""
+    scheduling: Scheduling = field(default_factory=Scheduling)
     stream: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
     stream_interval: int = 1
     only_echo: bool = False  # the prompt is all that is asked for: nothing is generated
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def n(self) -> int:
+        """Choices per prompt."""
+        return self.params.n
 
     @property
     def prompt_tokens(self) -> int:
@@ -46,7 +53,9 @@ class Plan:
         return len(self.prompts) * self.n
 
     def requests(self) -> list[GenerationRequest]:
-        return [GenerationRequest(p.ids, self.params, **self.request_options) for p in self.prompts]
+        # No tokenizer: what only it knows is in the parameters already (Api.finish_params).
+        made = ({"prompt_token_ids": p.ids, "cache_salt": self.cache_salt} for p in self.prompts)
+        return [make_prompt(m, self.params, None, self.scheduling).request for m in made]
 
 
 class Writer(Protocol):
@@ -116,13 +125,7 @@ class Run:
 
     def _failure(self, piece: Piece) -> ApiError:
         self._failed = True
-        code = getattr(piece, "error_code", "internal")
-        retry = {"Retry-After": str(self._state.config.retry_after_s)}
-        if code == "deadline_exceeded":
-            return ApiError(504, piece.error)
-        if code == "resource_exhausted":
-            return ApiError(503, piece.error, headers=retry)
-        return ApiError(500, "the engine could not finish the request; the server's log says more")
+        return from_exception(of_request(self.plan.request_id, piece), self._state.config.retry_after_s)
 
 
 class EchoRun:

@@ -42,10 +42,12 @@ def check_value(name: str, value, schema: dict) -> None:
         raise bad_request(f"{name} must be one of {allowed}, got {_shown(value)}", name)
     if "minimum" in schema and _is("number", value) and value < schema["minimum"]:
         raise bad_request(f"{name} must be at least {schema['minimum']}, got {_shown(value)}", name)
+    if isinstance(value, dict) and len(value) > schema.get("maxProperties", len(value)):
+        raise bad_request(f"{name} must have at most {schema['maxProperties']} entries, got {len(value)}", name)
     if isinstance(value, list):
         if len(value) > schema.get("maxItems", len(value)):
             raise bad_request(f"{name} must have at most {schema['maxItems']} elements, got {len(value)}", name)
-        if "items" in schema:
+        if schema.get("items"):
             for n, item in enumerate(value):
                 check_value(f"{name}[{n}]", item, schema["items"])
 
@@ -108,10 +110,10 @@ class RequestFields:
                 out[name] = value
         return out
 
-    def sampling_params(self, fields: dict, defaults: dict) -> SamplingParams:
-        """SamplingParams from checked fields; an error names the field as its param."""
-        params = SamplingParams()
-        for name, value in {**defaults, **{k: v for k, v in fields.items() if k in self.sampling}}.items():
+    def sampling_params(self, start: SamplingParams, fields: dict, made: dict) -> SamplingParams:
+        """`start` with checked fields and with values that the route made of others; an error names the field."""
+        params = start.clone()
+        for name, value in {**{k: v for k, v in fields.items() if k in self.sampling}, **made}.items():
             try:
                 setattr(params, name, _converted(name, value))
             except (FastLLMError, TypeError, ValueError) as e:
@@ -134,6 +136,10 @@ class RequestFields:
 
 def _schema_of(described, max_items: int) -> dict:
     kind, more = described.type, {}
+    if kind.startswith("map[") or kind == "json":
+        return field("object", described.help, maxProperties=max_items)
+    if kind.startswith("list[list["):
+        return field("array", described.help, items={"type": ["array"]}, maxItems=max_items)
     if kind.startswith("list["):
         item = "string" if "string" in kind else "number" if "float" in kind else "integer"
         return field("array", described.help, items={"type": [item]}, maxItems=max_items)
@@ -159,8 +165,6 @@ def _converted(name: str, value):
         return [value]
     if name == "seed" and value == -1:
         return None  # -1 is "no seed" in vLLM's API
-    if isinstance(value, dict) and value and all(isinstance(k, str) and k.lstrip("-").isdigit() for k in value):
-        return {int(k): v for k, v in value.items()}  # token ids as keys
     return value
 
 

@@ -21,6 +21,7 @@ class ServerState:
 
     def __init__(self, llm: AsyncLLM, model: str, config: ServerConfig):
         self.llm = llm
+        llm.text_workers.render_timeout_s = config.chat_template_timeout_s
         self.config = config
         self.names = config.served_model_name or [model]
         self.bodies = BodyReader(config)

@@ -29,6 +29,7 @@ class Tokenizer(ABC):
     bos_token_id: int | None = None
     eos_token_ids: list[int]
     chat_template: ChatTemplate | None = None
+    _made_table = None
     _longest: int | None = None
     truncation_side: str = "left"  # which end of a prompt truncate_prompt_tokens cuts off when the request does not say
 
@@ -48,19 +49,18 @@ class Tokenizer(ABC):
         check_text(text)
         return self._encode(text, add_special_tokens, parse_special)
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Text of ids, as the engine makes it: the tokens' bytes, invalid UTF-8 replaced by U+FFFD."""
-        pieces, special = self._pieces()
-        wanted = []
+    def decode(
+        self, ids: Sequence[int], skip_special_tokens: bool = True, spaces_between_special_tokens: bool = True
+    ) -> str:
+        """Text of ids, as the engine makes it: what cannot be decoded becomes U+FFFD.
+
+        spaces_between_special_tokens=False: as in vLLM, an added token right behind another one is written without the
+        space that some decoders (WordPiece) put in front of it; of no effect with skip_special_tokens.
+        """
         for i in ids:
-            if not 0 <= i < len(pieces):
-                raise InvalidArgumentError(f"token id {i} is outside [0, {len(pieces)})")
-            if not (skip_special_tokens and special[i]):
-                wanted.append(pieces[i])
-        data = b"".join(wanted)
-        if self._strip_leading_space() and data.startswith(b" "):
-            data = data[1:]
-        return data.decode("utf-8", errors="replace")
+            if not 0 <= i < self.vocab_size:
+                raise InvalidArgumentError(f"token id {i} is outside [0, {self.vocab_size})")
+        return self._decode(list(ids), skip_special_tokens, spaces_between_special_tokens)
 
     def token_bytes(self, token: int) -> bytes:
         """What one token stands for within a text; may be part of a character."""
@@ -94,11 +94,22 @@ class Tokenizer(ABC):
         self.chat_template = ChatTemplate(source, self._special_texts())
 
     def token_table(self):
-        """The engine's view of the vocabulary (_C.TokenTable)."""
+        """The engine's view of the vocabulary (_C.TokenTable); None when it cannot express the decoder.
+
+        The text of such a tokenizer is made in Python (library_text.py).
+        """
+        if self._made_table is None:
+            self._made_table = self._make_token_table()
+        return self._made_table
+
+    def _make_token_table(self):
         from fastllm_core._C import TokenTable
 
         pieces, special = self._pieces()
-        return TokenTable(pieces, special, self._strip_leading_space())
+        return TokenTable(pieces, special, **self._table_options())
+
+    def _decode(self, ids: list[int], skip_special_tokens: bool, spaces_between_special_tokens: bool) -> str:
+        return self.token_table().decode(ids, skip_special_tokens, spaces_between_special_tokens)
 
     def _special_texts(self) -> dict[str, str]:
         """bos_token, eos_token, ... for templates."""
@@ -117,5 +128,6 @@ class Tokenizer(ABC):
     def _pieces(self) -> tuple[list[bytes], list[bool]]:
         """By id: the token's bytes, and whether it is a control token."""
 
-    def _strip_leading_space(self) -> bool:
-        return False
+    def _table_options(self) -> dict:
+        """The arguments of _C.TokenTable besides the pieces."""
+        return {}

@@ -76,7 +76,7 @@ struct Drawn {
   std::vector<PositionLogprobs> logprobs;
 };
 
-Drawn Run(Sampler& sampler, const std::vector<const Sequence*>& rows) {
+Drawn Sampled(Sampler& sampler, const std::vector<const Sequence*>& rows) {
   sampler.Clear();
   for (const Sequence* s : rows) sampler.Add({&s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
   const std::vector<int32_t>& order = sampler.Arrange();
@@ -109,9 +109,9 @@ TEST_P(SamplerModes, ABatchOfAllKindsGivesWhatEachGivesAlone) {
   std::vector<const Sequence*> rows;
   for (const Sequence& s : sequences) rows.push_back(&s);
   Sampler sampler = MakeSampler(GetParam());
-  const Drawn together = Run(sampler, rows);
+  const Drawn together = Sampled(sampler, rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Drawn alone = Run(sampler, {rows[i]});
+    const Drawn alone = Sampled(sampler, {rows[i]});
     EXPECT_EQ(together.tokens[i], alone.tokens[0]) << i;
     EXPECT_EQ(together.logprobs[i], alone.logprobs[0]) << i;
     EXPECT_EQ(together.logprobs[i].empty(), !rows[i]->spec.logprobs.has_value()) << i;
@@ -128,7 +128,7 @@ TEST(Sampler, RawLogprobsAreOfTheModelsOwnLogits) {
   for (uint32_t i = 0; i < 40; ++i) {
     const Sequence s = MakeSequence(i);
     if (!s.spec.logprobs) continue;
-    const Drawn got = Run(sampler, {&s});
+    const Drawn got = Sampled(sampler, {&s});
     const std::vector<double> want = LogSoftmax({s.logits.begin(), s.logits.end()});
     const PositionLogprobs& entries = got.logprobs[0];
     ASSERT_FALSE(entries.empty());
@@ -173,7 +173,7 @@ TEST(Sampler, ProcessedLogprobsAreOfWhatIsDrawnFrom) {
   for (const auto& [id, x] : kept) sum += std::exp(x / 0.5);
   for (const LogprobsMode mode : {LogprobsMode::kProcessedLogprobs, LogprobsMode::kProcessedLogits}) {
     Sampler sampler = MakeSampler(mode);
-    const PositionLogprobs entries = Run(sampler, {&s}).logprobs[0];
+    const PositionLogprobs entries = Sampled(sampler, {&s}).logprobs[0];
     for (size_t k = 0; k < kept.size(); ++k) {
       const auto it = std::ranges::find(entries, kept[k].first, &TokenLogprob::token_id);
       ASSERT_NE(it, entries.end());
@@ -185,7 +185,7 @@ TEST(Sampler, ProcessedLogprobsAreOfWhatIsDrawnFrom) {
     EXPECT_EQ(cut->logprob, -std::numeric_limits<float>::infinity());
   }
   Sampler raw = MakeSampler(LogprobsMode::kRawLogits);
-  for (const TokenLogprob& e : Run(raw, {&s}).logprobs[0]) EXPECT_EQ(e.logprob, s.logits[e.token_id]);
+  for (const TokenLogprob& e : Sampled(raw, {&s}).logprobs[0]) EXPECT_EQ(e.logprob, s.logits[e.token_id]);
 }
 
 TEST(Sampler, ARowWithoutAUsableLogitHasNeitherTokenNorLogprobs) {
@@ -193,10 +193,10 @@ TEST(Sampler, ARowWithoutAUsableLogitHasNeitherTokenNorLogprobs) {
   broken.spec.logprobs = sound.spec.logprobs = LogprobsSpec{2, {}};
   broken.logits[5] = std::numeric_limits<float>::quiet_NaN();
   Sampler sampler = MakeSampler();
-  const Drawn got = Run(sampler, {&broken, &sound});
+  const Drawn got = Sampled(sampler, {&broken, &sound});
   EXPECT_EQ(got.tokens[0], -1);
   EXPECT_TRUE(got.logprobs[0].empty());
-  EXPECT_EQ(got.logprobs[1], Run(sampler, {&sound}).logprobs[0]);
+  EXPECT_EQ(got.logprobs[1], Sampled(sampler, {&sound}).logprobs[0]);
 }
 
 // 500 rows that want all 700 tokens: more than one group.

@@ -1,9 +1,22 @@
 """Sampling defaults that a GGUF file carries (general.sampling.*)."""
 
+import importlib.util
+import pathlib
+
 import gguf
-from test_tiny_llama import maker
 
 from fastllm_core import LLM, SamplingParams
+
+
+def load_maker():
+    path = pathlib.Path(__file__).parent / "make_tiny_llama.py"
+    spec = importlib.util.spec_from_file_location("make_tiny_llama", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+maker = load_maker()
 
 
 class WithDefaults(gguf.GGUFWriter):

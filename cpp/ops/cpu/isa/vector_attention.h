@@ -9,6 +9,7 @@
 #pragma once
 
 #include "ops/cpu/isa/vector_attention_tiles.h"
+#include "ops/cpu/isa/vector_narrow.h"
 
 namespace fastllm::ops::cpu {
 namespace {
@@ -53,6 +54,7 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   t.first_pos = p.seq_len[item.seq] - query_len + item.first_token;
   t.q = scratch;
   t.scores = t.q + static_cast<int64_t>(t.rows) * t.stride;
+  t.wide = t.scores + static_cast<int64_t>(t.rows) * kAttentionChunk;
   PointToSums(&t, sums);
   return t;
 }
@@ -109,10 +111,57 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
   for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
 }
 
+// How a chunk of the cache is read. Each kind has
+//   Chunk(p, t, offset, n)  what a chunk of n positions needs before the next two; offset may change
+//   Scores(t, first_row, offset, n)  t.scores of the rows from first_row on
+//   Values(t, first_row, offset, chunk)  adds weights times V to the accumulators
+struct FloatCache {
+  const float* k;
+  const float* v;
+  FloatCache(const PagedAttentionParams& p, const Tile&)
+      : k(static_cast<const float*>(p.cache.k)), v(static_cast<const float*>(p.cache.v)) {}
+  void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t) {}
+  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
+    cpu::Scores(t, first_row, k, offset, n);
+  }
+  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
+    cpu::Values(t, first_row, v, offset, chunk);
+  }
+};
+
+// 16-bit K and V, widened a chunk at a time; from there as FloatCache.
+template <Vec (*kLoad)(const uint16_t*)>
+struct NarrowCache {
+  float* k;
+  float* v;
+  NarrowCache(const PagedAttentionParams&, const Tile& t)
+      : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
+  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
+    const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
+    const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
+    for (int32_t j = 0; j < n; ++j) {
+      Widen<kLoad>(from_k + offset[j], t.dim, k + static_cast<int64_t>(j) * t.dim);
+      Widen<kLoad>(from_v + offset[j], t.dim, v + static_cast<int64_t>(j) * t.dim);
+      offset[j] = static_cast<int64_t>(j) * t.dim;
+    }
+    for (int32_t j = n; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
+  }
+  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
+    cpu::Scores(t, first_row, k, offset, n);
+  }
+  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
+    cpu::Values(t, first_row, v, offset, chunk);
+  }
+};
+
+#ifndef FASTLLM_BFLOAT_CACHE
+using BFloatCache = NarrowCache<LoadBF16>;
+#endif
+
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
+template <typename Cache>
 inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split) {
-  const float* k = static_cast<const float*>(p.cache.k);
-  const float* v = static_cast<const float*>(p.cache.v);
+  Cache cache(p, t);
   const int32_t begin = split * kAttentionSplit;
   const int32_t seen = t.first_pos + item.num_tokens;
   const int32_t end = seen < begin + kAttentionSplit ? seen : begin + kAttentionSplit;
@@ -127,9 +176,10 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
     const int32_t first_row = FirstRow(t, chunk);
     ChunkOffsets(p, item, chunk, n, offset);
-    Scores(t, first_row, k, offset, n);
+    cache.Chunk(p, t, offset, n);
+    cache.Scores(t, first_row, offset, n);
     for (int32_t r = first_row; r < t.rows; ++r) SoftmaxRow(t, r, Visible(t, r, chunk));
-    Values(t, first_row, v, offset, chunk);
+    cache.Values(t, first_row, offset, chunk);
   }
 }
 
@@ -154,29 +204,48 @@ inline int32_t NumSplits(const AttentionItem& item, const Tile& t) {
   return (t.first_pos + item.num_tokens + kAttentionSplit - 1) / kAttentionSplit;
 }
 
-void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+template <typename Cache>
+inline void AttendAll(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
   Tile total = MakeTile(p, item, scratch, scratch);
-  PointToSums(&total, total.scores + static_cast<int64_t>(total.rows) * kAttentionChunk);
+  PointToSums(&total, total.wide + WideFloats(total.rows, total.stride));
   Tile part = total;
   PointToSums(&part, total.sum + total.rows);
   LoadQueries(p, item, total);
-  SumSplit(p, item, total, 0);
+  SumSplit<Cache>(p, item, total, 0);
   for (int32_t split = 1; split < NumSplits(item, total); ++split) {
-    SumSplit(p, item, part, split);
+    SumSplit<Cache>(p, item, part, split);
     Join(total, part, split);
   }
   StoreOutput(p, item, total);
 }
 
-void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
-                    float* sums) {
+template <typename Cache>
+inline void AttendSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                        float* sums) {
   const Tile t = MakeTile(p, item, scratch, sums);
   LoadQueries(p, item, t);
-  SumSplit(p, item, t, split);
+  SumSplit<Cache>(p, item, t, split);
+}
+
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  switch (p.cache.dtype) {
+    case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
+    case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
+    case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
+  }
+}
+
+void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                    float* sums) {
+  switch (p.cache.dtype) {
+    case DType::kF32: return AttendSplit<FloatCache>(p, item, split, scratch, sums);
+    case DType::kF16: return AttendSplit<NarrowCache<LoadF16>>(p, item, split, scratch, sums);
+    case DType::kBF16: return AttendSplit<BFloatCache>(p, item, split, scratch, sums);
+  }
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
-  const Tile total = MakeTile(p, item, nullptr, sums);
+  const Tile total = MakeTile(p, item, sums, sums);  // needs no scratch
   Tile part = total;
   for (int32_t split = 1; split < NumSplits(item, total); ++split) {
     PointToSums(&part, sums + split * sums_stride);

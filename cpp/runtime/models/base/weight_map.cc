@@ -18,6 +18,7 @@
 #include "ops/contract/random_fill.h"
 #include "ops/table/device.h"
 #include "runtime/models/base/weight_writer.h"
+#include "runtime/quant/pack.h"
 #include "runtime/tensor/host_memory.h"
 
 namespace fastllm::runtime {
@@ -26,13 +27,14 @@ namespace {
 constexpr int64_t kChunkElements = 1 << 18;  // work unit of the loading threads: 1 MiB of float32
 constexpr int64_t kAlignment = 64;           // bytes, of every parameter
 
-// Rows [begin, end) of one part of a parameter.
+// Rows [begin, end) of one part of a parameter; panels of a packed one.
 struct FillTask {
   const TensorInfo* tensor = nullptr;
   const Param* param = nullptr;
   int64_t part_row = 0;  // first row of the part inside the parameter
   int64_t begin = 0;
   int64_t end = 0;
+  uint8_t* packed = nullptr;  // where a packed part begins
 };
 
 // "layers.3.attn.qkv.weight" -> {"layers.{}.attn.qkv.weight", "3"}; no number: the name itself and "".
@@ -62,7 +64,8 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 int64_t PaddedBytes(const Param& p, const Placement& placement) {
-  const int64_t bytes = p.numel() * ops::DTypeSize(placement.dtype);
+  int64_t bytes = p.is_packed() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
+  for (const ops::QuantWeight& w : p.packed) bytes += ops::PackedBytes(w.format, w.n, w.k);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -95,10 +98,20 @@ Result<Slab> DeviceSlab(int64_t bytes, const Placement& placement) {
 // One slab for all parameters; each tensor keeps it alive.
 Status Allocate(const Placement& placement, ParamSet& params) {
   const bool host = placement.device == ops::Device::kCpu;
-  const int64_t bytes = WeightBytes(params, placement);
+  const int64_t bytes = ParamBytes(params, placement);
   FASTLLM_ASSIGN_OR_RETURN(const Slab slab, host ? HostSlab(bytes) : DeviceSlab(bytes, placement));
+  params.Keep(slab.owner);
   int64_t offset = 0;
   for (const auto& p : params.all()) {
+    if (p->is_packed()) {
+      const auto* data = reinterpret_cast<const uint8_t*>(slab.data) + offset;
+      for (ops::QuantWeight& w : p->packed) {
+        w.data = data;
+        data += ops::PackedBytes(w.format, w.n, w.k);
+      }
+      offset += PaddedBytes(*p, placement);
+      continue;
+    }
     std::vector<int64_t> shape = {p->rows()};
     if (p->cols != 0) shape.push_back(p->cols);
     p->value = at::from_blob(slab.data + offset, shape, [owner = slab.owner](void*) {},
@@ -114,6 +127,28 @@ void AddTasks(const TensorInfo* tensor, const Param& param, int64_t part_row, in
   for (int64_t r = 0; r < rows; r += step) tasks->push_back({tensor, &param, part_row, r, std::min(rows, r + step)});
 }
 
+void AddPackedTasks(const TensorInfo* tensor, const Param& param, const ops::QuantWeight& w,
+                    std::vector<FillTask>* tasks) {
+  const int64_t step = std::max<int64_t>(1, kChunkElements / param.cols / ops::kQuantPanel);
+  const int64_t panels = ops::NumPanels(w.n);
+  for (int64_t p = 0; p < panels; p += step) {
+    // The memory is the ParamSet's own; the blocks see it as const.
+    tasks->push_back({tensor, &param, 0, p, std::min(panels, p + step), const_cast<uint8_t*>(w.data)});
+  }
+}
+
+// Describes the parameter as packed when all its parts can be.
+void TryPack(const std::vector<const TensorInfo*>& parts, Param* param) {
+  if (param->cols == 0) return;
+  std::vector<ops::QuantWeight> packed;
+  for (const TensorInfo* part : parts) {
+    const auto format = QuantFormatOf(part->type);
+    if (!format) return;
+    packed.push_back({nullptr, static_cast<int32_t>(part->shape[0]), static_cast<int32_t>(param->cols), *format});
+  }
+  param->packed = std::move(packed);
+}
+
 // Runs the tasks on a team of threads, each with its own writer.
 void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
   std::atomic<size_t> next{0};
@@ -124,6 +159,11 @@ void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
       WeightWriter writer(target.placement, target.context.stream);
       for (size_t i = next++; i < tasks.size(); i = next++) {
         const FillTask& t = tasks[i];
+        if (t.packed != nullptr) {
+          PackPanels(*QuantFormatOf(t.tensor->type), t.tensor->data, t.tensor->shape[0],
+                     static_cast<int32_t>(t.param->cols), t.begin, t.end, t.packed);
+          continue;
+        }
         const int64_t first = (t.part_row + t.begin) * t.param->row_elements();
         writer.Write(*t.tensor, t.begin, t.end,
                      static_cast<char*>(t.param->value.data_ptr()) + first * ops::DTypeSize(target.placement.dtype));
@@ -169,6 +209,23 @@ Status CheckAllUsed(const TensorSource& source, const WeightMap& map, const std:
                                  " tensor(s) that the model does not use, the first is " + first);
 }
 
+std::vector<FillTask> MakeTasks(const ParamSet& params, const std::vector<std::vector<const TensorInfo*>>& parts) {
+  std::vector<FillTask> tasks;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Param& param = *params.all()[i];
+    int64_t row = 0;
+    for (size_t part = 0; part < parts[i].size(); ++part) {
+      if (param.is_packed()) {
+        AddPackedTasks(parts[i][part], param, param.packed[part], &tasks);
+      } else {
+        AddTasks(parts[i][part], param, row, param.part_rows[part], &tasks);
+        row += param.part_rows[part];
+      }
+    }
+  }
+  return tasks;
+}
+
 // SplitMix64's output function (Steele, Lea, Flood 2014): a well mixed hash of a counter.
 uint64_t Mix(uint64_t z) {
   z += 0x9e3779b97f4a7c15ull;
@@ -193,22 +250,22 @@ std::string WeightName(const WeightMap& map, std::string_view param, int32_t par
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params) {
   std::unordered_set<std::string> used;
-  std::vector<FillTask> tasks;
+  std::vector<std::vector<const TensorInfo*>> parts;  // of each parameter
   for (const auto& param : params.all()) {
-    int64_t row = 0;
+    auto& of_param = parts.emplace_back();
     for (int32_t part = 0; part < static_cast<int32_t>(param->part_rows.size()); ++part) {
       const std::string name = WeightName(map, param->name, part, gguf_names);
       FASTLLM_CHECK(!name.empty(),
                     "the weight map has no rule for part " + std::to_string(part) + " of " + param->name);
       FASTLLM_ASSIGN_OR_RETURN(const TensorInfo* tensor, FindPart(source, *param, part, name));
       used.insert(name);
-      AddTasks(tensor, *param, row, param->part_rows[part], &tasks);
-      row += param->part_rows[part];
+      of_param.push_back(tensor);
     }
+    if (target.keep_quantized) TryPack(of_param, param.get());
   }
   FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, used));
   FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
-  RunTasks(tasks, target);
+  RunTasks(MakeTasks(params, parts), target);
   return Status::Ok();
 }
 
@@ -230,7 +287,7 @@ Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& par
   return Status::Ok();
 }
 
-int64_t WeightBytes(const ParamSet& params, const Placement& placement) {
+int64_t ParamBytes(const ParamSet& params, const Placement& placement) {
   int64_t bytes = 0;
   for (const auto& p : params.all()) bytes += PaddedBytes(*p, placement);
   return bytes;

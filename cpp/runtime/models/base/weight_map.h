@@ -40,10 +40,12 @@ struct WeightTarget {
   Placement placement;
   const ops::OpTable* ops = nullptr;
   ops::OpContext context;  // num_threads threads read the files; copies to a device go over context.stream
+  bool keep_quantized = false;
 };
 
-// Allocates every parameter and fills it from `source` in the placement's type. Every tensor of the source must be
-// used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
+// Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed blocks
+// where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be used or
+// ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
 // found shape, or one that nothing in the model uses; kResourceExhausted says what the weights need and what is free.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params);
@@ -52,7 +54,7 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
 // to its type: matrices uniform with standard deviation 0.02, norms near 1, biases near 0.
 Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params);
 
-// Bytes that the parameters take in the placement's type.
-int64_t WeightBytes(const ParamSet& params, const Placement& placement);
+// Bytes that the parameters take, packed or in the placement's type.
+int64_t ParamBytes(const ParamSet& params, const Placement& placement);
 
 }  // namespace fastllm::runtime

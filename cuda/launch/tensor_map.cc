@@ -1,0 +1,50 @@
+#include "cuda/launch/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "core/base/check.h"
+
+namespace fastllm::cuda {
+namespace {
+
+using EncodeFn = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function by name, so that nothing links the driver's library.
+EncodeFn Encode() {
+  static const EncodeFn fn = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const cudaError_t e =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &found);
+    FASTLLM_CHECK(e == cudaSuccess && found == cudaDriverEntryPointSuccess,
+                  std::string("cuTensorMapEncodeTiled: not in this driver: ") + cudaGetErrorString(e));
+    return reinterpret_cast<EncodeFn>(p);
+  }();
+  return fn;
+}
+
+}  // namespace
+
+CUtensorMap MakeRowBoxes(const RowBoxes& b, const char* op) {
+  const auto row_bytes = static_cast<cuuint64_t>(b.row_elements) * 2;
+  const auto atom = static_cast<cuuint32_t>(b.atom);
+  const auto atoms = static_cast<cuuint32_t>(b.row_elements / b.atom);
+  const cuuint64_t sizes[4] = {atom, 8, atoms, static_cast<cuuint64_t>(b.rows / 8)};
+  const cuuint64_t strides[3] = {row_bytes, cuuint64_t{atom} * 2, row_bytes * 8};
+  const cuuint32_t box[4] = {atom, 8, atoms, static_cast<cuuint32_t>(b.box_rows / 8)};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult r =
+      Encode()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<void*>(b.data), sizes, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, b.atom == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  FASTLLM_CHECK(r == CUDA_SUCCESS, std::string(op) + ": no tensor map for " + std::to_string(b.rows) + " rows of " +
+                                       std::to_string(b.row_elements) + " elements in boxes of " +
+                                       std::to_string(b.box_rows) + " rows: driver error " +
+                                       std::to_string(static_cast<int>(r)));
+  return map;
+}
+
+}  // namespace fastllm::cuda

@@ -1,0 +1,24 @@
+// Descriptions of tensors for Hopper's copy engine.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace fastllm::cuda {
+
+// Rows of 16-bit elements, contiguous, seen as [rows / 8][row_elements / atom][8][atom]; a box is box_rows (a multiple
+// of 8) whole rows, which the copy lays down in that order with the bytes of each atom swizzled (64- or 128-byte rows).
+struct RowBoxes {
+  const void* data = nullptr;  // 16-byte aligned
+  int64_t rows = 0;
+  int32_t row_elements = 0;
+  int32_t atom = 0;  // 32 or 64 elements
+  int32_t box_rows = 0;
+};
+
+// Host only, no device call; the result is passed to a kernel by value. Throws InternalError, naming `op`, where the
+// driver refuses it.
+CUtensorMap MakeRowBoxes(const RowBoxes& b, const char* op);
+
+}  // namespace fastllm::cuda
