@@ -6,6 +6,9 @@
 
 namespace fastllm::cuda {
 
+// Pointers that are read behind this must not be `const T* __restrict__` parameters: the compiler takes what they point
+// to for constant over the whole kernel and may read it earlier.
+//
 // Returns when the kernels before this one are done and what they wrote can be read.
 __device__ __forceinline__ void WaitForPrevious() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

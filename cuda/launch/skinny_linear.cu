@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "cuda/gemm/skinny.cuh"
 #include "cuda/launch/launch.h"
+#include "cuda/launch/overlap.cuh"
 #include "ops/contract/linear.h"
 
 namespace fastllm::cuda {
@@ -12,23 +13,6 @@ namespace {
 using ops::DType;
 using ops::OpContext;
 using ops::OpId;
-
-// As the one before it in the stream, but for what it says it must wait for.
-template <typename Kernel, typename Args>
-void LaunchOverlapped(Kernel kernel, int32_t blocks, int32_t threads, const Args& args, cudaStream_t stream,
-                      const char* op) {
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = CurrentDevice().compute_capability >= 90 ? 1 : 0;
-  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, args);
-  FASTLLM_CHECK(e == cudaSuccess, std::string(op) + ": " + cudaGetErrorString(e));
-}
 
 template <typename T, typename Out, bool kGated>
 void Launch(const ops::LinearParams& p, const OpContext& ctx, const char* op) {
@@ -46,7 +30,7 @@ void Launch(const ops::LinearParams& p, const OpContext& ctx, const char* op) {
   a.k = p.k;
   const int32_t blocks = CeilDiv(p.n, kGated ? kSkinnyRowsOfWeight / 2 : kSkinnyRowsOfWeight);
   const auto launch = [&](auto kernel) {
-    LaunchOverlapped(kernel, blocks, kSkinnyWarps * 32, a, StreamOf(ctx), op);
+    LaunchOverlapped(kernel, dim3(blocks), kSkinnyWarps * 32, 0, StreamOf(ctx), op, a);
   };
   // Few blocks: the more on its way in each of them.
   const bool few = blocks <= 2 * CurrentDevice().multiprocessors;

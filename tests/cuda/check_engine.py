@@ -109,16 +109,36 @@ def generate(folder: Path, params, n: int = 21, **options) -> list[list[int]]:
         return [out.outputs[0].token_ids for out in done]
 
 
+def reference_greedy(folder: Path, n: int = 21) -> list[list[int]]:
+    """What transformers continues the prompts with, one at a time, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    out = []
+    with torch.no_grad():
+        for prompt in prompts(n):
+            ids = torch.tensor([prompt["prompt_token_ids"]])
+            past, new = None, []
+            for _ in range(40):
+                step = model(ids, past_key_values=past, use_cache=True)
+                past = step.past_key_values
+                ids = step.logits[:, -1].argmax(-1, keepdim=True)
+                new.append(int(ids))
+            out.append(new)
+    return out
+
+
 def check_tokens(case: str, folder: Path) -> None:
     """More prompts than rows, so that sequences come and go; 40 tokens each."""
     from fastllm_core import SamplingParams
 
     greedy = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
-    cpu = generate(folder, greedy, device="cpu")
+    expected = reference_greedy(folder)
     gpu = {"device": "cuda", "kv_cache_memory_bytes": 256 << 20}
     float32 = generate(folder, greedy, dtype="float32", **gpu)
-    same = sum(a == b for a, b in zip(cpu, float32))
-    check(f"{case}: greedy tokens in float32 equal the CPU's", same == len(cpu), f"{same} of {len(cpu)}")
+    same = sum(a == b for a, b in zip(expected, float32))
+    check(f"{case}: greedy tokens in float32 equal transformers'", same == len(expected), f"{same} of {len(expected)}")
     bf16 = generate(folder, greedy, dtype="bfloat16", **gpu)
     for name, options in {
         "eager": {"enforce_eager": True},
@@ -129,6 +149,10 @@ def check_tokens(case: str, folder: Path) -> None:
         same = sum(a == b for a, b in zip(bf16, other))
         # Another batch size is another order of sums in bfloat16, which a near tie may show.
         check(f"{case}: bfloat16 tokens, {name}", same >= len(bf16) - 2, f"{same} of {len(bf16)} equal")
+    chosen = generate(folder, SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False,
+                                             logprobs=2, repetition_penalty=1.0, min_tokens=3), dtype="float32", **gpu)
+    same = sum(a == b for a, b in zip(expected, chosen))
+    check(f"{case}: greedy tokens sampled on the host (logprobs)", same == len(expected), f"{same} of {len(expected)}")
     drawn = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, detokenize=False)
     a, b = (generate(folder, drawn, device=d, dtype="float32", kv_cache_memory_bytes=256 << 20) for d in ("cpu", "cuda"))
     same = sum(x == y for x, y in zip(a, b))
