@@ -146,7 +146,7 @@ TEST(Fields, ValidateChecksWhatWasSetDirectly) {
   EngineConfig c;
   EXPECT_TRUE(ValidateFields(c).ok());
   c.model.dtype = "int3";
-  EXPECT_EQ(ValidateFields(c).message(), "dtype must be one of 'auto', 'float32', got 'int3'");
+  EXPECT_EQ(ValidateFields(c).message(), "dtype must be one of 'auto', 'float32', 'bfloat16', 'float16', got 'int3'");
 }
 
 TEST(Fields, ListsAllFieldsWithDefaultsThatPass) {

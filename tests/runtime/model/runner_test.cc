@@ -370,7 +370,7 @@ TEST(LoadTest, DummyWeightsDependOnTheSeedAlone) {
   const auto draw = [](uint64_t seed, int32_t threads) {
     ParamSet params;
     const Param* matrix = params.Declare("layers.0.x.weight", {700, 300}, 512, ParamInit::kMatrix);
-    EXPECT_TRUE(FillDummyWeights(seed, threads, params).ok());
+    EXPECT_TRUE(FillDummyWeights(seed, {{}, &ops::BuiltinOps(), {nullptr, threads}}, params).ok());
     const float* p = matrix->value.const_data_ptr<float>();
     return std::vector<float>(p, p + matrix->numel());
   };
