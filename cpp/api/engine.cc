@@ -254,6 +254,22 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
   return options;
 }
 
+Status CheckProcessors(bool on_cpu, const std::vector<std::shared_ptr<LogitsProcessor>>& processors) {
+  if (on_cpu || processors.empty()) return Status::Ok();
+  return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
+}
+
+runtime::RunnerOptions MakeRunnerOptions(const EngineConfig& config, const ResolvedConfig& resolved) {
+  runtime::RunnerOptions options;
+  options.kv = resolved.kv;
+  options.sched = resolved.sched;
+  options.num_threads = resolved.num_threads;
+  options.seed = config.model.seed;
+  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
+  options.enforce_eager = config.runtime.enforce_eager;
+  return options;
+}
+
 Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::optional<TokenTable> tokens,
                                              std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
@@ -270,9 +286,7 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   device.usable_cores = api::UsableCores();
   FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
   const bool on_cpu = placement.device == ops::Device::kCpu;
-  if (!on_cpu && !logits_processors.empty()) {
-    return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
-  }
+  FASTLLM_RETURN_IF_ERROR(CheckProcessors(on_cpu, logits_processors));
   const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
   facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
   FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
@@ -280,18 +294,12 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
   if (on_cpu) MeasureHost(runtime::WeightBytes(source, keep_quantized), &device);
   FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
-  runtime::RunnerOptions options;
-  options.kv = resolved.kv;
-  options.sched = resolved.sched;
-  options.num_threads = resolved.num_threads;
-  options.seed = config.model.seed;
+  runtime::RunnerOptions options = MakeRunnerOptions(config, resolved);
   api::ProcessorTable processors(logits_processors);
   options.logits_processors = std::move(logits_processors);
-  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
   options.kv_dtype = kv_dtype;
   options.keep_quantized = keep_quantized;
-  options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) {
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
     options.kv = resolved.kv;
