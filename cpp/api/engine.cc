@@ -254,6 +254,22 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
   return options;
 }
 
+Status CheckProcessors(bool on_cpu, const std::vector<std::shared_ptr<LogitsProcessor>>& processors) {
+  if (on_cpu || processors.empty()) return Status::Ok();
+  return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
+}
+
+runtime::RunnerOptions MakeRunnerOptions(const EngineConfig& config, const ResolvedConfig& resolved) {
+  runtime::RunnerOptions options;
+  options.kv = resolved.kv;
+  options.sched = resolved.sched;
+  options.num_threads = resolved.num_threads;
+  options.seed = config.model.seed;
+  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
+  options.enforce_eager = config.runtime.enforce_eager;
+  return options;
+}
+
 RequestLimits MakeLimits(const EngineInfo& info, const ResolvedConfig& resolved, bool has_tokens) {
   RequestLimits limits;
   limits.vocab_size = info.vocab_size;
@@ -282,6 +298,7 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   device.usable_cores = api::UsableCores();
   FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
   const bool on_cpu = placement.device == ops::Device::kCpu;
+  FASTLLM_RETURN_IF_ERROR(CheckProcessors(on_cpu, logits_processors));
   const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
   facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
   FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
@@ -289,18 +306,12 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
   if (on_cpu) MeasureHost(runtime::WeightBytes(source, keep_quantized), &device);
   FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
-  runtime::RunnerOptions options;
-  options.kv = resolved.kv;
-  options.sched = resolved.sched;
-  options.num_threads = resolved.num_threads;
-  options.seed = config.model.seed;
+  runtime::RunnerOptions options = MakeRunnerOptions(config, resolved);
   api::ProcessorTable processors(logits_processors);
   options.logits_processors = std::move(logits_processors);
-  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
   options.kv_dtype = kv_dtype;
   options.keep_quantized = keep_quantized;
-  options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) {
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
     options.kv = resolved.kv;
@@ -315,8 +326,8 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
   AddResolved(resolved, &info);
-
   const RequestLimits limits = MakeLimits(info, resolved, table != nullptr);
+
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   auto core =
       std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table, std::move(core_options));
