@@ -3,9 +3,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
 
-#include <limits>
 #include <string>
-#include <vector>
 
 #include "core/base/check.h"
 
@@ -13,16 +11,11 @@ namespace fastllm::runtime {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS asks for on Hopper
-constexpr int kCandidates = 8;   // algorithms that are timed where timing pays
-constexpr int kTimedRuns = 5;
 constexpr size_t kMaxPlans = 8192;             // prefill steps come in any size; then all are made anew
 
 std::string Text(const MatmulShape& s) {
   return "linear of " + std::to_string(s.m) + " rows, " + std::to_string(s.k) + " to " + std::to_string(s.n);
 }
-
-// Decode batches come again and again, in sizes of a ladder; the many sizes of prefill steps are not worth the time.
-bool IsTimed(const MatmulShape& s) { return s.m % 16 == 0 && s.m <= 256; }
 
 void Must(cublasStatus_t status, const MatmulShape& s, const char* call) {
   FASTLLM_CHECK(status == CUBLAS_STATUS_SUCCESS, Text(s) + ": " + call + ": " + cublasLtGetStatusString(status));
@@ -33,7 +26,7 @@ void Must(cublasStatus_t status, const MatmulShape& s, const char* call) {
 struct MatmulPlans::Plan {
   cublasLtMatmulDesc_t op = nullptr;
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algos;  // by cuBLASLt's estimate; once timed, the fastest alone
+  cublasLtMatmulAlgo_t algo = {};
 
   ~Plan() {
     if (out != nullptr) cublasLtMatrixLayoutDestroy(out);
@@ -78,54 +71,15 @@ MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s) {
   const size_t workspace = kWorkspaceBytes;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                        sizeof(workspace));
-  cublasLtMatmulHeuristicResult_t found[kCandidates] = {};
+  cublasLtMatmulHeuristicResult_t found = {};
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan->op, plan->weight, plan->x, plan->out, plan->out, preference,
-                                     IsTimed(s) ? kCandidates : 1, found, &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, plan->op, plan->weight, plan->x, plan->out,
+                                                               plan->out, preference, 1, &found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   Must(status, s, "cublasLtMatmulAlgoGetHeuristic");
-  FASTLLM_CHECK(count >= 1, Text(s) + ": cuBLASLt has no algorithm");
-  for (int i = 0; i < count; ++i) plan->algos.push_back(found[i].algo);
+  FASTLLM_CHECK(count == 1, Text(s) + ": cuBLASLt has no algorithm");
+  plan->algo = found.algo;
   return *plans_.emplace(s, std::move(plan)).first->second;
-}
-
-// Runs every candidate a few times and keeps the fastest. The results are all the same product.
-void MatmulPlans::Time(const MatmulShape& s, const MatmulPointers& p, Plan& plan) {
-  const auto stream = static_cast<cudaStream_t>(stream_);
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const auto ok = [&s](cudaError_t e) { FASTLLM_CHECK(e == cudaSuccess, Text(s) + ": " + cudaGetErrorString(e)); };
-  ok(cudaStreamIsCapturing(stream, &capture));
-  if (capture != cudaStreamCaptureStatusNone) return;  // timed when it next runs by itself
-  cudaEvent_t begin = nullptr, end = nullptr;
-  ok(cudaEventCreate(&begin));
-  ok(cudaEventCreate(&end));
-  size_t best = 0;
-  float best_ms = std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < plan.algos.size(); ++i) {
-    bool usable = Multiply(p, plan, plan.algos[i]) == CUBLAS_STATUS_SUCCESS;
-    ok(cudaEventRecord(begin, stream));
-    for (int run = 0; run < kTimedRuns && usable; ++run) {
-      usable = Multiply(p, plan, plan.algos[i]) == CUBLAS_STATUS_SUCCESS;
-    }
-    ok(cudaEventRecord(end, stream));
-    ok(cudaEventSynchronize(end));
-    float ms = 0.0f;
-    ok(cudaEventElapsedTime(&ms, begin, end));
-    if (usable && ms < best_ms) {
-      best_ms = ms;
-      best = i;
-    }
-  }
-  ok(cudaEventDestroy(begin));
-  ok(cudaEventDestroy(end));
-  plan.algos = {plan.algos[best]};
-}
-
-cublasStatus_t MatmulPlans::Multiply(const MatmulPointers& p, const Plan& plan, const cublasLtMatmulAlgo_t& algo) {
-  const float one = 1.0f, zero = 0.0f;
-  return cublasLtMatmul(handle_, plan.op, &one, p.weight, plan.weight, p.x, plan.x, &zero, p.out, plan.out, p.out,
-                        plan.out, &algo, workspace_.data_ptr(), kWorkspaceBytes, static_cast<cudaStream_t>(stream_));
 }
 
 void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
@@ -134,8 +88,11 @@ void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
     Must(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)), s,
          "bias");
   }
-  if (plan.algos.size() > 1) Time(s, p, plan);
-  Must(Multiply(p, plan, plan.algos[0]), s, "cublasLtMatmul");
+  const float one = 1.0f, zero = 0.0f;
+  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, plan.weight, p.x, plan.x, &zero, p.out, plan.out, p.out,
+                      plan.out, &plan.algo, workspace_.data_ptr(), kWorkspaceBytes,
+                      static_cast<cudaStream_t>(stream_)),
+       s, "cublasLtMatmul");
 }
 
 }  // namespace fastllm::runtime

@@ -47,8 +47,6 @@ class MatmulPlans {
     size_t operator()(const MatmulShape& s) const;
   };
   Plan& Find(const MatmulShape& shape);
-  void Time(const MatmulShape& shape, const MatmulPointers& pointers, Plan& plan);
-  cublasStatus_t Multiply(const MatmulPointers& pointers, const Plan& plan, const cublasLtMatmulAlgo_t& algo);
 
   void* stream_;
   cublasLtHandle_t handle_ = nullptr;
