@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/attention/hopper_finish.cuh"
-#include "cuda/common/tma.cuh"
+#include "cuda/attention/hopper_port.cuh"
 
 namespace fastllm::cuda {
 
@@ -17,13 +17,12 @@ struct HopperConsumer {
   const HopperShared<kHeadDim>& shared;
   const uint32_t group;  // warpgroup, 0 or 1
   const int row0;        // of this warp, in a tile's rows
+  ConsumerPort<kHeadDim> port;
   HopperState<kHeadDim> st;
-  RingCursor<kHeadDim> at;  // of the next tile
 
-  // A work item; place is in shared memory.
   struct Item {
-    const HopperPlace* place;
-    bool active;  // this warpgroup has rows in it
+    const HopperPlace* place;  // in shared memory
+    bool active;               // this warpgroup has rows in it
   };
 
   __device__ __forceinline__ Item ItemAt(uint32_t i) const {
@@ -31,32 +30,15 @@ struct HopperConsumer {
     const HopperPlace* place = shared.Place(i);
     return {place, static_cast<int32_t>(group) * 64 < place->RowsLeft(args.a)};
   }
-  __device__ __forceinline__ uint32_t Queries() const {
-    return shared.Queries() + group * (64 / 8 * Shape::kGroupBytes);
-  }
-
-  // This warp has read what it needs of a stage or a query buffer.
-  __device__ __forceinline__ static void Release(uint32_t barrier) {
-    if ((threadIdx.x & 31) == 0) ArriveAt(barrier);
-  }
   // Before an item's first scores.
   template <bool kActive>
   __device__ __forceinline__ void FetchQueries() {
     if constexpr (Shape::kQInRegisters) {
       if constexpr (kActive) ReadQueries(st, shared.Queries(), row0);
       __syncwarp();
-      Release(shared.QueriesEmpty());
+      port.Release(shared.QueriesEmpty());
     }
   }
-  // The ring's next slot, full.
-  __device__ __forceinline__ uint32_t NextSlot() {
-    const uint32_t slot = at.slot;
-    WaitFor(shared.Full(slot), at.phase);
-    at.Advance();
-    return slot;
-  }
-  __device__ __forceinline__ void TakeTurn() const { SyncNamed(kTurnBarrier + group, 256); }
-  __device__ __forceinline__ void PassTurn() const { ArriveNamed(kTurnBarrier + (group ^ 1), 256); }
 
   // Last position that this thread's rows see, from position `first` on.
   __device__ __forceinline__ void LastSeen(const Item& item, int32_t first, int32_t (&last)[2]) const {
@@ -69,17 +51,14 @@ struct HopperConsumer {
   __device__ __forceinline__ void Begin(const Item& item) {
     const PrefillTile& tile = item.place->tile;
     const int32_t first = (tile.first_tile + tile.tiles - 1) * Shape::kCols;
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] = 0.0f;
-    st.m[0] = st.m[1] = -INFINITY;
-    st.l[0] = st.l[1] = 0.0f;
+    Clear(st);
     float alpha[2];
     int32_t last[2];
     LastSeen(item, first, last);
     Weigh<true>(st, last, args.a.scale_log2, alpha);
     PackWeights<T>(st);
     if (tile.length < first + Shape::kCols) {
-      RingCursor<kHeadDim> values = at;
+      RingCursor<kHeadDim> values = port.at;
       if (tile.tiles > 1) values.Advance();
       WaitFor(shared.Full(values.slot), values.phase);
       ZeroRows<kHeadDim>(shared.data + (shared.Tile(values.slot) - shared.base), tile.length - first);
@@ -90,21 +69,21 @@ struct HopperConsumer {
   template <bool kMasked>
   __device__ __forceinline__ void Step(uint32_t q, const int32_t (&last)[2]) {
     float alpha[2];
-    const uint32_t keys = NextSlot(), values = NextSlot();
-    TakeTurn();
+    const uint32_t keys = port.NextSlot(), values = port.NextSlot();
+    port.TakeTurn();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
     IssueScores<T>(st, q, shared.Tile(keys));
     IssueValues<T>(st, shared.Tile(values));
-    PassTurn();
+    port.PassTurn();
     WarpgroupWait<1>();
     Pin(st.s);
-    Release(shared.Empty(keys));
+    port.Release(shared.Empty(keys));
     Weigh<kMasked>(st, last, args.a.scale_log2, alpha);
     WarpgroupWait<0>();
     Pin(st.o);
-    Release(shared.Empty(values));
+    port.Release(shared.Empty(values));
     ScaleOutput(st, alpha);
     PackWeights<T>(st);
   }
@@ -112,7 +91,7 @@ struct HopperConsumer {
   // All tiles of an item past its first.
   __device__ __forceinline__ void Steps(const Item& item) {
     const PrefillTile& tile = item.place->tile;
-    const uint32_t q = Queries();
+    const uint32_t q = port.Queries();
     int32_t left = tile.tiles - 1;
     int32_t first = (tile.first_tile + left) * Shape::kCols;
     const int32_t all_seen = item.place->PositionOf(args.a, group * 64);
@@ -125,17 +104,6 @@ struct HopperConsumer {
       Step<true>(q, last);
     }
     for (; left > 0; --left) Step<false>(q, last);
-  }
-
-  // The same where this warpgroup has no rows: the tiles go past.
-  __device__ __forceinline__ void Pass(const Item& item) {
-    for (int32_t left = item.place->tile.tiles - 1; left > 0; --left) {
-      const uint32_t keys = NextSlot(), values = NextSlot();
-      TakeTurn();
-      PassTurn();
-      Release(shared.Empty(keys));
-      Release(shared.Empty(values));
-    }
   }
 
   // Output of an item whose values are all in.
@@ -153,46 +121,46 @@ struct HopperConsumer {
   template <bool kDone, bool kNext>
   __device__ __forceinline__ void Cross(const Item& done, const Item& next) {
     FetchQueries<kNext>();
-    const uint32_t values = NextSlot(), keys = NextSlot();
-    TakeTurn();
+    const uint32_t values = port.NextSlot(), keys = port.NextSlot();
+    port.TakeTurn();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
     if constexpr (kDone) IssueValues<T>(st, shared.Tile(values));
-    if constexpr (kNext) IssueScores<T>(st, Queries(), shared.Tile(keys));
-    PassTurn();
+    if constexpr (kNext) IssueScores<T>(st, port.Queries(), shared.Tile(keys));
+    port.PassTurn();
     if constexpr (kDone) {
       WarpgroupWait<kNext ? 1 : 0>();
       Pin(st.o);
     }
-    Release(shared.Empty(values));
+    port.Release(shared.Empty(values));
     if constexpr (kDone) Finish(done);
     if constexpr (kNext) {
       WarpgroupWait<0>();
       Pin(st.s);
     }
-    Release(shared.Empty(keys));
+    port.Release(shared.Empty(keys));
     if constexpr (kNext) Begin(next);
   }
 
   __device__ __forceinline__ void First(const Item& item) {
     item.active ? FetchQueries<true>() : FetchQueries<false>();
-    const uint32_t keys = NextSlot();
+    const uint32_t keys = port.NextSlot();
     if (item.active) {
       WarpgroupFence();
-      IssueScores<T>(st, Queries(), shared.Tile(keys));
+      IssueScores<T>(st, port.Queries(), shared.Tile(keys));
       WarpgroupWait<0>();
       Pin(st.s);
     }
-    Release(shared.Empty(keys));
+    port.Release(shared.Empty(keys));
     if (item.active) Begin(item);
   }
 
   __device__ __forceinline__ void Last(const Item& item) {
-    TakeTurn();
-    PassTurn();
+    port.TakeTurn();
+    port.PassTurn();
     if (!item.active) return;
-    const uint32_t values = NextSlot();
+    const uint32_t values = port.NextSlot();
     Pin(st.o);
     Pin(st.p);
     WarpgroupFence();
@@ -208,8 +176,8 @@ struct HopperConsumer {
     if (item.place->kv_head < 0) return;
     First(item);
     for (uint32_t i = 1;; ++i) {
-      item.active ? Steps(item) : Pass(item);
-      if constexpr (!Shape::kQInRegisters) Release(shared.QueriesEmpty());
+      item.active ? Steps(item) : port.Pass(item.place->tile.tiles);
+      if constexpr (!Shape::kQInRegisters) port.Release(shared.QueriesEmpty());
       const Item next = ItemAt(i);
       if (next.place->kv_head < 0) break;
       if (item.active && next.active) {

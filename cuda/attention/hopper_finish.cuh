@@ -61,7 +61,7 @@ __device__ __forceinline__ void WriteRows(const HopperState<kHeadDim>& st, const
         r[i] = PackTwo<T>(st.o[4 * (n + i) + 2 * j] * inverse, st.o[4 * (n + i) + 2 * j + 1] * inverse);
       }
       TransposeQuad(r);
-      if (valid) *reinterpret_cast<uint4*>(to + n * 8) = make_uint4(r[0], r[1], r[2], r[3]);
+      if (valid) __stcs(reinterpret_cast<uint4*>(to + n * 8), make_uint4(r[0], r[1], r[2], r[3]));
     }
   }
 }

@@ -57,11 +57,12 @@ __device__ __forceinline__ void LoadQueryRows(const PrefillArgs<T>& a, const Hop
   int32_t token = a.TokenOf(place.tile.first_row + first);
   int32_t head = place.tile.first_row + first - token * a.group;
   const T* q = a.q + static_cast<int64_t>(place.kv_head) * a.group * kHeadDim + c * 8;
+  const uint64_t policy = EvictFirstPolicy();  // read once, so that K and V stay in the L2
 #pragma unroll 4
   for (int r = first; r < kPrefillRows; r += kStep) {
     const bool valid = r < rows;
     const T* from = q + (place.tile.token + token) * a.q_stride + head * kHeadDim;
-    CopyAsync16(shared + HopperShape<kHeadDim>::Offset(r, c), valid ? from : q, valid);
+    CopyAsync16Once(shared + HopperShape<kHeadDim>::Offset(r, c), valid ? from : q, valid, policy);
     token += step_token;
     head += step_head;
     if (head >= a.group) {

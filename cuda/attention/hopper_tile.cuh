@@ -21,6 +21,15 @@ struct HopperState {
   float l[2];  // sum of weights of this thread's columns
 };
 
+// Before an item's first tile.
+template <int kHeadDim>
+__device__ __forceinline__ void Clear(HopperState<kHeadDim>& st) {
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] = 0.0f;
+  st.m[0] = st.m[1] = -INFINITY;
+  st.l[0] = st.l[1] = 0.0f;
+}
+
 // This warp's rows of Q from shared memory. row0: its first row.
 template <int kHeadDim>
 __device__ __forceinline__ void ReadQueries(HopperState<kHeadDim>& st, uint32_t queries, int row0) {

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1)
   } else {
     TakeRegisters<232>();
     const int row0 = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0) * 16;
-    HopperConsumer<T, kHeadDim>{args, shared, group - 1, row0, {}, {}}.All();
+    HopperConsumer<T, kHeadDim>{args, shared, group - 1, row0, {shared, group - 1, {}}, {}}.All();
   }
 #else
   __trap();  // the launcher never picks it on other devices
