@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
         _add_load(parser)
     else:
         parser.add_argument("--rounds", type=int, default=5, help="Repetitions of latency and startup. (default: 5)")
-        flags.add_model_flags(parser, beside_sampling=False)
+        flags.add_model_flags(parser)
     args = parser.parse(rest)
     figures = _serve(parser, args) if what == "serve" else _offline(what, parser, args)
     print(table(figures))
