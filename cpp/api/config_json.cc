@@ -27,9 +27,36 @@ Result<int64_t> ToInt64(const std::string& key, const Json& value) {
   return value.get<int64_t>();
 }
 
+Result<FieldValue> ToListsValue(const std::string& key, const Json& array) {
+  std::vector<std::vector<int64_t>> lists;
+  for (const Json& inner : array) {
+    if (!inner.is_array()) return WrongType(key, array);
+    lists.emplace_back();
+    for (const Json& element : inner) {
+      if (!element.is_number_integer()) return WrongType(key, array);
+      FASTLLM_ASSIGN_OR_RETURN(const int64_t v, ToInt64(key, element));
+      lists.back().push_back(v);
+    }
+  }
+  return FieldValue(std::move(lists));
+}
+
+Result<FieldValue> ToBiases(const std::string& key, const Json& object) {
+  std::vector<std::pair<int64_t, double>> biases;
+  for (const auto& [token, bias] : object.items()) {
+    FASTLLM_ASSIGN_OR_RETURN(const int64_t id, ParseTokenKey(key, token));
+    if (!bias.is_number()) {
+      return Status::InvalidArgument(key + "[" + token + "] must be a number, got " + bias.type_name());
+    }
+    biases.emplace_back(id, bias.get<double>());
+  }
+  return FieldValue(std::move(biases));
+}
+
 Result<FieldValue> ToListValue(const std::string& key, const Json& array) {
   std::vector<int64_t> ints;
   std::vector<std::string> strings;
+  if (!array.empty() && array.front().is_array()) return ToListsValue(key, array);
   for (const Json& element : array) {
     if (element.is_string()) {
       strings.push_back(element.get<std::string>());
@@ -45,8 +72,13 @@ Result<FieldValue> ToListValue(const std::string& key, const Json& array) {
   return FieldValue(std::move(ints));
 }
 
-Result<FieldValue> ToFieldValue(const std::string& key, const Json& value) {
+// `type` is FieldDescription::type.
+Result<FieldValue> ToFieldValue(const std::string& key, std::string_view type, const Json& value) {
   if (value.is_null()) return FieldValue();
+  if (value.is_object() && type == "map[int32,float]") return ToBiases(key, value);
+  if (value.is_object() && type == "json") {
+    return FieldValue(JsonText{value.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  }
   if (value.is_boolean()) return FieldValue(value.get<bool>());
   if (value.is_number_integer()) {
     FASTLLM_ASSIGN_OR_RETURN(const int64_t v, ToInt64(key, value));
@@ -70,7 +102,7 @@ Result<S> FromJson(std::string_view text) {
     return Status::InvalidArgument(std::string("configuration must be a JSON object, got ") + json.type_name());
   S out;
   for (const auto& [key, value] : json.items()) {
-    FASTLLM_ASSIGN_OR_RETURN(const FieldValue field, ToFieldValue(key, value));
+    FASTLLM_ASSIGN_OR_RETURN(const FieldValue field, ToFieldValue(key, FieldType<S>(key), value));
     Status set = SetField(out, key, field);
     if (set.code() == StatusCode::kNotFound) return Status::InvalidArgument(set.message());
     FASTLLM_RETURN_IF_ERROR(std::move(set));
@@ -85,8 +117,15 @@ std::string ToJsonText(const S& s) {
     const auto value = GetField(s, field.name);
     std::visit(
         [&](const auto& v) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          using T = std::decay_t<decltype(v)>;
+          if constexpr (std::is_same_v<T, std::monostate>) {
             json[field.name] = nullptr;
+          } else if constexpr (std::is_same_v<T, JsonText>) {
+            const Json inner = Json::parse(v.text, nullptr, /*allow_exceptions=*/false);
+            json[field.name] = inner.is_discarded() ? Json() : inner;
+          } else if constexpr (std::is_same_v<T, std::vector<std::pair<int64_t, double>>>) {
+            json[field.name] = Json::object();
+            for (const auto& [id, bias] : v) json[field.name][std::to_string(id)] = bias;
           } else {
             json[field.name] = v;
           }

@@ -9,7 +9,11 @@ namespace fastllm::bindings {
 void BindConfig(pybind11::module_& m);
 // RequestDelta, RequestMetrics.
 void BindOutput(pybind11::module_& m);
-// Engine, EngineInfo, EngineStats, ResolvedValue, TokenTable.
+// GenerationRequest, ExtraKeys. Before BindEngine().
+void BindRequest(pybind11::module_& m);
+// TokenTable, StopFilter.
+void BindText(pybind11::module_& m);
+// Engine, EngineInfo, EngineStats, ResolvedValue.
 void BindEngine(pybind11::module_& m);
 // ReplayReport, replay_recording().
 void BindReplay(pybind11::module_& m);

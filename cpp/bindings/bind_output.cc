@@ -8,6 +8,23 @@
 namespace py = pybind11;
 
 namespace fastllm::bindings {
+namespace {
+
+// [[(token id, logprob, rank or None), ...], ...]
+py::list LogprobsToPython(const std::vector<PositionLogprobs>& positions) {
+  py::list out(positions.size());
+  for (size_t i = 0; i < positions.size(); ++i) {
+    py::list entries(positions[i].size());
+    for (size_t j = 0; j < positions[i].size(); ++j) {
+      const TokenLogprob& e = positions[i][j];
+      entries[j] = py::make_tuple(e.token_id, e.logprob, e.rank > 0 ? py::object(py::int_(e.rank)) : py::none());
+    }
+    out[i] = std::move(entries);
+  }
+  return out;
+}
+
+}  // namespace
 
 void BindOutput(py::module_& m) {
   py::class_<RequestMetrics>(
@@ -33,8 +50,11 @@ void BindOutput(py::module_& m) {
   py::class_<RequestDelta>(m, "RequestDelta",
                            "News of one request since the last delta; the one with a finish_reason is the last.")
       .def_readonly("request_id", &RequestDelta::request_id)
+      .def_readonly("index", &RequestDelta::index, "Of the output, below SamplingParams.n; each has its own deltas.")
       .def_readonly("token_ids", &RequestDelta::token_ids)
       .def_readonly("text", &RequestDelta::text)
+      .def_readonly("text_offsets", &RequestDelta::text_offsets,
+                    "By token: the characters of the output's text in front of it; empty without text.")
       .def_property_readonly(
           "finish_reason",
           [](const RequestDelta& d) -> py::object {
@@ -50,7 +70,18 @@ void BindOutput(py::module_& m) {
             return py::none();
           },
           "The stop token id or stop string that matched; None for the end of sequence.")
+      .def_property_readonly(
+          "logprobs", [](const RequestDelta& d) { return LogprobsToPython(d.logprobs); },
+          "For each new token, if asked for: (id, logprob, rank) of the token, of the likeliest, of those asked for.")
+      .def_property_readonly(
+          "prompt_logprobs", [](const RequestDelta& d) { return LogprobsToPython(d.prompt_logprobs); },
+          "The same for each prompt token, in the first delta; the first token's is empty.")
       .def_readonly("error", &RequestDelta::error)
+      .def_property_readonly(
+          "error_code", [](const RequestDelta& d) { return StatusCodeName(d.error_code); },
+          "Of which kind the error is: 'deadline_exceeded', 'resource_exhausted' (its queue-time limit), "
+          "'unavailable', "
+          "'internal'; 'ok' without one.")
       .def_readonly("num_prompt_tokens", &RequestDelta::num_prompt_tokens)
       .def_readonly("num_cached_tokens", &RequestDelta::num_cached_tokens)
       .def_readonly("metrics", &RequestDelta::metrics, "RequestMetrics of the last delta; None before.");

@@ -97,7 +97,7 @@ void AddRequest(Scheduler& scheduler, RequestId id, std::vector<TokenId> prompt,
   request->seed = static_cast<uint64_t>(sampling.seed.value_or(0));
   request->max_tokens = max_tokens;
   request->eos_token_ids = std::move(eos);
-  request->cache_salt = std::move(salt);
+  request->extra_keys.cache_salt = std::move(salt);
   ThrowIfError(scheduler.Add(std::move(request)));
 }
 

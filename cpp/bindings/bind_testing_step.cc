@@ -13,7 +13,28 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 namespace {
 
-void BindPlan(py::module_& m) {
+void BindSampling(py::module_& m) {
+  py::class_<LogitsSpec>(m, "LogitsSpec")
+      .def(py::init<>())
+      .def_readwrite("repetition_penalty", &LogitsSpec::repetition_penalty)
+      .def_readwrite("frequency_penalty", &LogitsSpec::frequency_penalty)
+      .def_readwrite("presence_penalty", &LogitsSpec::presence_penalty)
+      .def_readwrite("allowed", &LogitsSpec::allowed)
+      .def_readwrite("bad_words", &LogitsSpec::bad_words)
+      .def_readwrite("dry_multiplier", &LogitsSpec::dry_multiplier)
+      .def_readwrite("dry_base", &LogitsSpec::dry_base)
+      .def_readwrite("dry_allowed_length", &LogitsSpec::dry_allowed_length)
+      .def_readwrite("dry_range", &LogitsSpec::dry_range)
+      .def_readwrite("dry_breakers", &LogitsSpec::dry_breakers)
+      .def_property_readonly("logit_bias", [](const LogitsSpec& s) {
+        py::dict biases;
+        for (const LogitBias& b : s.logit_bias) biases[py::int_(b.id)] = b.bias;
+        return biases;
+      });
+  py::class_<LogprobsSpec>(m, "LogprobsSpec")
+      .def(py::init<>())
+      .def_readwrite("num_top", &LogprobsSpec::num_top)
+      .def_readwrite("ids", &LogprobsSpec::ids);
   py::class_<SamplingSpec>(m, "SamplingSpec")
       .def(py::init<>())
       .def_readwrite("temperature", &SamplingSpec::temperature)
@@ -22,7 +43,17 @@ void BindPlan(py::module_& m) {
       .def_readwrite("min_p", &SamplingSpec::min_p)
       .def_readwrite("seed", &SamplingSpec::seed)
       .def_readwrite("min_tokens", &SamplingSpec::min_tokens)
-      .def_readwrite("banned_until_min", &SamplingSpec::banned_until_min);
+      .def_readwrite("banned_until_min", &SamplingSpec::banned_until_min)
+      .def_readwrite("typical_p", &SamplingSpec::typical_p)
+      .def_readwrite("top_n_sigma", &SamplingSpec::top_n_sigma)
+      .def_readwrite("xtc_probability", &SamplingSpec::xtc_probability)
+      .def_readwrite("xtc_threshold", &SamplingSpec::xtc_threshold)
+      .def_readwrite("logits", &SamplingSpec::logits)
+      .def_readwrite("logprobs", &SamplingSpec::logprobs)
+      .def_readwrite("prompt_logprobs", &SamplingSpec::prompt_logprobs);
+}
+
+void BindPlan(py::module_& m) {
   py::class_<NewSequence>(m, "NewSequence")
       .def(py::init<>())
       .def_readwrite("id", &NewSequence::id)
@@ -70,6 +101,7 @@ void BindResult(py::module_& m) {
 }  // namespace
 
 void BindTestingStep(py::module_& m) {
+  BindSampling(m);
   BindPlan(m);
   BindResult(m);
   m.def("encode_step_plan", [](const StepPlan& plan) { return py::bytes(EncodeStepPlan(plan)); });

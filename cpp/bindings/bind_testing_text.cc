@@ -18,11 +18,6 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 namespace {
 
-std::shared_ptr<const TokenTable> SharedTable(const TokenTable& table) {
-  ThrowIfError(ValidateTokenTable(table));
-  return std::make_shared<TokenTable>(table);
-}
-
 FinishReason ReasonFromName(const std::string& name) {
   for (FinishReason reason :
        {FinishReason::kNone, FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
@@ -35,15 +30,17 @@ void BindStream(py::module_& m) {
   py::class_<TextUpdate>(m, "TextUpdate")
       .def_readonly("text", &TextUpdate::text)
       .def_readonly("num_tokens", &TextUpdate::num_tokens)
+      .def_readonly("text_offsets", &TextUpdate::text_offsets)
       .def_readonly("stop_string", &TextUpdate::stop_string);
   py::class_<TextStream>(m, "TextStream")
-      .def(py::init([](const TokenTable& table, const std::vector<TokenId>& prompt, const SamplingParams& sampling) {
+      .def(py::init([](const std::shared_ptr<TokenTable>& table, const std::vector<TokenId>& prompt,
+                       const SamplingParams& sampling) {
              Request request;
              request.prompt = prompt;
              request.sampling = sampling;
-             return TextStream(SharedTable(table), request);
+             return TextStream(table, request);
            }),
-           py::arg("table"), py::arg("prompt"), py::arg("sampling"))
+           py::arg("table").none(false), py::arg("prompt"), py::arg("sampling"))
       .def(
           "append",
           [](TextStream& s, const std::vector<TokenId>& tokens, const std::string& finish_reason) {
@@ -56,10 +53,10 @@ void BindStream(py::module_& m) {
 
 void BindTestingText(py::module_& m) {
   py::class_<Detokenizer>(m, "Detokenizer")
-      .def(py::init([](const TokenTable& table, const std::vector<TokenId>& prompt, bool skip) {
-             return Detokenizer(SharedTable(table), prompt, skip);
-           }),
-           py::arg("table"), py::arg("prompt") = std::vector<TokenId>{}, py::arg("skip_special_tokens") = true)
+      .def(py::init([](const std::shared_ptr<TokenTable>& table, const std::vector<TokenId>& prompt, bool skip,
+                       bool spaces) { return Detokenizer(table, prompt, {skip, spaces}); }),
+           py::arg("table").none(false), py::arg("prompt") = std::vector<TokenId>{},
+           py::arg("skip_special_tokens") = true, py::arg("spaces_between_special_tokens") = true)
       .def("append",
            [](Detokenizer& d, TokenId token) {
              std::string out;

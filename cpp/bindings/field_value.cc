@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/errors.h"
@@ -30,10 +31,60 @@ int64_t ToInteger(std::string_view field, py::handle object) {
   return value;
 }
 
+bool IsList(py::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
+
+FieldValue FromLists(std::string_view field, const py::sequence& lists) {
+  std::vector<std::vector<int64_t>> out;
+  for (py::handle list : lists) {
+    if (!IsList(list)) Refuse(field, "elements must all be of one type", lists);
+    std::vector<int64_t>& ids = out.emplace_back();
+    for (py::handle item : py::reinterpret_borrow<py::sequence>(list)) {
+      if (!IsInteger(item)) Refuse(field, "the elements' elements must be int", item);
+      ids.push_back(ToInteger(field, item));
+    }
+  }
+  return out;
+}
+
+FieldValue FromBiases(std::string_view field, const py::dict& dict) {
+  std::vector<std::pair<int64_t, double>> out;
+  for (auto [key, value] : dict) {
+    const int64_t id = PyUnicode_Check(key.ptr()) ? ValueOrThrow(ParseTokenKey(field, Utf8Text(field, key)))
+                       : IsInteger(key)           ? ToInteger(field, key)
+                                                  : (Refuse(field, "keys must be token ids", key), 0);
+    if (PyBool_Check(value.ptr()) || !PyNumber_Check(value.ptr())) Refuse(field, "values must be numbers", value);
+    const double bias = PyFloat_AsDouble(value.ptr());
+    if (bias == -1.0 && PyErr_Occurred()) throw py::error_already_set();
+    out.emplace_back(id, bias);
+  }
+  return out;
+}
+
+FieldValue FromJsonObject(std::string_view field, const py::dict& dict) {
+  try {
+    const py::object text = py::module_::import("json").attr("dumps")(dict, py::arg("allow_nan") = false);
+    return JsonText{Utf8Text(field, text)};
+  } catch (const py::error_already_set& e) {
+    if (!e.matches(PyExc_TypeError) && !e.matches(PyExc_ValueError)) throw;
+    Refuse(field, "must be a dict that JSON can hold", dict);
+  }
+}
+
+py::object LoadJson(const JsonText& json) {
+  try {
+    py::object value = py::module_::import("json").attr("loads")(json.text);
+    if (PyDict_Check(value.ptr())) return value;
+  } catch (const py::error_already_set& e) {
+    if (!e.matches(PyExc_ValueError)) throw;
+  }
+  throw StatusError(Status::InvalidArgument("must be a JSON object, got " + FormatFieldValue(json)));
+}
+
 FieldValue FromList(std::string_view field, py::handle object) {
   std::vector<int64_t> ids;
   std::vector<std::string> strings;
   auto sequence = py::reinterpret_borrow<py::sequence>(object);
+  if (sequence.size() > 0 && IsList(py::object(sequence[0]))) return FromLists(field, sequence);
   for (py::handle item : sequence) {
     if (PyUnicode_Check(item.ptr())) {
       strings.push_back(Utf8Text(field, item));
@@ -61,11 +112,19 @@ std::string Utf8Text(std::string_view field, py::handle text) {
   return std::string(bytes, static_cast<size_t>(size));
 }
 
-FieldValue FromPython(std::string_view field, py::handle object) {
+FieldValue FromPython(std::string_view field, std::string_view type, py::handle object) {
   if (object.is_none()) return std::monostate{};
+  if (PyDict_Check(object.ptr())) {
+    const auto dict = py::reinterpret_borrow<py::dict>(object);
+    if (type == "map[int32,float]") return FromBiases(field, dict);
+    if (type == "json") return FromJsonObject(field, dict);
+  }
+  if (type == "string" && py::hasattr(object, "_name_")) {
+    return Utf8Text(field, py::str(object.attr("_name_").attr("lower")()));
+  }
   if (PyBool_Check(object.ptr())) return object.ptr() == Py_True;
   if (PyUnicode_Check(object.ptr())) return Utf8Text(field, object);
-  if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) return FromList(field, object);
+  if (IsList(object)) return FromList(field, object);
   if (IsInteger(object)) return ToInteger(field, object);
   const PyNumberMethods* number = Py_TYPE(object.ptr())->tp_as_number;
   if (PyFloat_Check(object.ptr()) || (number != nullptr && number->nb_float != nullptr)) {
@@ -79,8 +138,15 @@ FieldValue FromPython(std::string_view field, py::handle object) {
 py::object ToPython(const FieldValue& value) {
   return std::visit(
       [](const auto& v) -> py::object {
-        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::monostate>) {
           return py::none();
+        } else if constexpr (std::is_same_v<T, JsonText>) {
+          return LoadJson(v);
+        } else if constexpr (std::is_same_v<T, std::vector<std::pair<int64_t, double>>>) {
+          py::dict biases;
+          for (const auto& [id, bias] : v) biases[py::int_(id)] = py::float_(bias);
+          return biases;
         } else {
           return py::cast(v);
         }

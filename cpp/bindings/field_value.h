@@ -10,9 +10,11 @@
 
 namespace fastllm::bindings {
 
-// None, bool, int, float, str, and lists or tuples of int or of str; numbers of other libraries through __index__ and
-// __float__. Throws StatusError (kInvalidArgument) that names the field for anything else.
-FieldValue FromPython(std::string_view field, pybind11::handle object);
+// None, bool, int, float, str, lists or tuples of int, of str or of such lists of int, and dicts for fields of the
+// types map[int32,float] and json (FieldDescription::type); numbers of other libraries through __index__ and __float__;
+// an enum's member stands for its name in lower case. Throws StatusError (kInvalidArgument) that names the field for
+// anything else.
+FieldValue FromPython(std::string_view field, std::string_view type, pybind11::handle object);
 
 // The UTF-8 bytes of a Python str. Throws StatusError (kInvalidArgument) that names the field when it has none.
 std::string Utf8Text(std::string_view field, pybind11::handle text);

@@ -12,6 +12,8 @@ PYBIND11_MODULE(_C, m) {
   b::RegisterErrors();
   b::BindConfig(m);
   b::BindOutput(m);
+  b::BindText(m);
+  b::BindRequest(m);
   b::BindEngine(m);
   b::BindReplay(m);
   b::BindGguf(m);

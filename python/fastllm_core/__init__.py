@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastllm_core._C import EngineConfig, SamplingParams
     from fastllm_core.async_llm import AsyncLLM
+    from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
     from fastllm_core.errors import (
         ChatTemplateError,
         CorruptFileError,
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
         InvalidStateError,
         ModelLoadError,
         ModelNotFoundError,
+        QueueFullError,
+        QueueTimeoutError,
+        RequestTimeoutError,
         ResourceExhaustedError,
         UnknownOptionError,
         UnsupportedError,
     )
     from fastllm_core.llm import LLM
+    from fastllm_core.logits_processor import AdapterLogitsProcessor, BatchUpdate, LogitsProcessor
+    from fastllm_core.logprobs import Logprob
     from fastllm_core.outputs import CompletionOutput, RequestOutput, RequestOutputKind
 
 _HOMES = {
@@ -32,6 +38,13 @@ _HOMES = {
     "AsyncLLM": "fastllm_core.async_llm",
     "SamplingParams": "fastllm_core._C",
     "EngineConfig": "fastllm_core._C",
+    "BeamSearchOutput": "fastllm_core.beam_search",
+    "BeamSearchParams": "fastllm_core.beam_search",
+    "BeamSearchSequence": "fastllm_core.beam_search",
+    "AdapterLogitsProcessor": "fastllm_core.logits_processor",
+    "BatchUpdate": "fastllm_core.logits_processor",
+    "LogitsProcessor": "fastllm_core.logits_processor",
+    "Logprob": "fastllm_core.logprobs",
     "RequestOutput": "fastllm_core.outputs",
     "CompletionOutput": "fastllm_core.outputs",
     "RequestOutputKind": "fastllm_core.outputs",
@@ -44,6 +57,9 @@ _HOMES = {
     "UnsupportedError": "fastllm_core.errors",
     "ChatTemplateError": "fastllm_core.errors",
     "ResourceExhaustedError": "fastllm_core.errors",
+    "QueueFullError": "fastllm_core.errors",
+    "QueueTimeoutError": "fastllm_core.errors",
+    "RequestTimeoutError": "fastllm_core.errors",
     "InvalidStateError": "fastllm_core.errors",
     "EngineDeadError": "fastllm_core.errors",
     "InternalError": "fastllm_core.errors",
@@ -51,7 +67,12 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "AdapterLogitsProcessor",
     "AsyncLLM",
+    "BatchUpdate",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "ChatTemplateError",
     "CompletionOutput",
     "CorruptFileError",
@@ -61,10 +82,15 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidStateError",
+    "LogitsProcessor",
+    "Logprob",
     "ModelLoadError",
     "ModelNotFoundError",
+    "QueueFullError",
+    "QueueTimeoutError",
     "RequestOutput",
     "RequestOutputKind",
+    "RequestTimeoutError",
     "ResourceExhaustedError",
     "SamplingParams",
     "UnknownOptionError",

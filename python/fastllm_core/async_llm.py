@@ -1,118 +1,37 @@
 """AsyncLLM: generation for asyncio, streamed as it is made."""
 
 import asyncio
-import contextlib
 import itertools
-import threading
 import weakref
 from collections.abc import AsyncIterator
 
 from fastllm_core import lifecycle
-from fastllm_core._C import SamplingParams
-from fastllm_core.errors import InternalError, InvalidArgumentError
-from fastllm_core.inputs import Prompt, make_prompt
-from fastllm_core.loading import load
-from fastllm_core.outputs import CompletionOutput, Piece, RequestOutput, RequestOutputKind, join_deltas
-
-
-class _Stream:
-    """Where one request's news wait for their reader."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self.loop = loop
-        self._lock = threading.Lock()
-        self._news: Piece | None = None
-        self._waiter: asyncio.Future | None = None  # used in the thread of the loop alone
-
-    def put(self, piece: Piece) -> None:
-        """From any thread, in the order of the engine's deltas; wake() must follow."""
-        with self._lock:
-            self._news = join_deltas(self._news, piece)
-
-    def wake(self) -> None:
-        """In the thread of the loop."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _take(self) -> Piece | None:
-        with self._lock:
-            news, self._news = self._news, None
-        return news
-
-    async def get(self) -> Piece:
-        """All news since the last call, waiting for some."""
-        while (news := self._take()) is None:
-            self._waiter = self.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return news
-
-
-class _Dispatcher:
-    """Carries the engine's deltas to their streams: one reader of the eventfd per event loop with open streams."""
-
-    def __init__(self, engine):
-        self._engine = engine
-        self._lock = threading.Lock()  # loops may run in different threads
-        self._streams: dict[int, _Stream] = {}
-        self._open: dict[asyncio.AbstractEventLoop, int] = {}  # streams per loop that watches the eventfd
-
-    def submit(self, request) -> tuple[int, _Stream]:
-        loop = asyncio.get_running_loop()
-        stream = _Stream(loop)
-        with self._lock:  # the first delta must not be drained before its stream is known
-            handle = self._engine.submit(request)
-            self._streams[handle] = stream
-            if self._open.get(loop, 0) == 0:
-                loop.add_reader(self._engine.event_fd, self._on_readable)
-            self._open[loop] = self._open.get(loop, 0) + 1
-        return handle, stream
-
-    def close(self, handle: int, stream: _Stream) -> None:
-        with self._lock:
-            self._streams.pop(handle, None)
-            self._open[stream.loop] -= 1
-            if self._open[stream.loop] == 0:
-                del self._open[stream.loop]
-                if not stream.loop.is_closed():
-                    stream.loop.remove_reader(self._engine.event_fd)
-
-    def _on_readable(self) -> None:
-        # Put under the lock: a loop that drains later must not deliver earlier.
-        fresh = []
-        with self._lock:
-            for delta in self._engine.drain():
-                stream = self._streams.get(delta.request_id)
-                if stream is not None:  # None: closed before its end
-                    stream.put(Piece.of(delta))
-                    fresh.append(stream)
-        for stream in fresh:
-            _wake(stream)
-
-
-def _wake(stream: _Stream) -> None:
-    if stream.loop is asyncio.get_running_loop():
-        stream.wake()
-    else:
-        with contextlib.suppress(RuntimeError):  # its thread may close it at any time
-            stream.loop.call_soon_threadsafe(stream.wake)
+from fastllm_core._C import GenerationRequest, SamplingParams
+from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, carry_on, new_beams, step_params
+from fastllm_core.errors import InvalidArgumentError, of_request
+from fastllm_core.inputs import Prompt, Scheduling, make_prompt
+from fastllm_core.loading import load, sampling_defaults
+from fastllm_core.logprobs import position
+from fastllm_core.output_state import OutputState
+from fastllm_core.outputs import RequestOutput, RequestOutputKind
+from fastllm_core.streams import Dispatcher, Group
+from fastllm_core.text_workers import TextWorkers
 
 
 class AsyncLLM:
     """As LLM, for asyncio. Takes the same arguments.
 
     The engine runs in its own threads; this class is woken through the engine's eventfd and takes all pending news
-    at once. It has no thread of its own and never polls. One AsyncLLM may serve several event loops.
+    at once. It never polls, and no tokenizer runs in the event loop. One AsyncLLM may serve several event loops.
     """
 
     def __init__(self, model: str, *, tokenizer: str | None = None, skip_tokenizer_init: bool = False, **options):
         self._engine, self._tokenizer = load(model, tokenizer, skip_tokenizer_init, options)
-        self._dispatcher = _Dispatcher(self._engine)
-        self._handles: dict[str, int] = {}
+        self._dispatcher = Dispatcher(self._engine)
+        self._workers = TextWorkers(self._tokenizer, self._engine.info.max_model_len)
+        self._groups: weakref.WeakValueDictionary[str, Group] = weakref.WeakValueDictionary()
         self._counter = itertools.count()
-        self._finalizer = weakref.finalize(self, self._engine.shutdown)
+        self._finalizer = weakref.finalize(self, _shutdown, self._engine, self._workers)
 
     async def generate(
         self,
@@ -120,43 +39,97 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         request_id: str | None = None,
         *,
-        output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | None = None,
+        priority: int = 0,
+        timeout_ms: int | None = None,
+        max_queue_time_ms: int | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
-        output_kind: CUMULATIVE (vLLM's default) holds everything so far, DELTA only what is new, FINAL_ONLY comes
-        once. A slow reader gets several steps in one output. Closing or cancelling the generator ends the request.
+        output_kind: in place of the parameters'; CUMULATIVE (vLLM's default) holds everything so far, DELTA only what
+        is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the
+        generator ends the request.
+        priority, timeout_ms, max_queue_time_ms: as in LLM.generate(). QueueFullError when too many requests wait.
         """
-        params = SamplingParams() if sampling_params is None else sampling_params
+        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
         if request_id is None:
             request_id = f"auto-{next(self._counter)}"
-        if request_id in self._handles:
-            raise InvalidArgumentError(f"request_id {request_id!r} is in use by a request that runs")
-        made = make_prompt(prompt, params, self._tokenizer)
-        handle, stream = self._dispatcher.submit(made.request)
-        self._handles[request_id] = handle
-        finished = False
+        self._check_free(request_id)
+        made = await self._make_prompt(prompt, params, Scheduling(priority, timeout_ms, max_queue_time_ms))
+        self._check_free(request_id)  # once more: another may have taken it meanwhile
+        kind = output_kind or params.output_kind
+        group = self.submit([made.request], quiet=kind is RequestOutputKind.FINAL_ONLY)
+        self._groups[request_id] = group
         try:
-            state = _OutputState(request_id, made, output_kind)
-            while not finished:
-                piece = await stream.get()
-                finished = piece.finish_reason is not None
-                if piece.finish_reason == "error":
-                    self._engine.check_health()  # says why when the whole engine is dead
-                    raise InternalError(f"request {request_id}: {piece.error}")
-                output = state.take(piece)
+            state = OutputState(request_id, made, kind, self._tokenizer)
+            while not state.finished:
+                for _, piece in await group.get():
+                    if piece.finish_reason == "error":
+                        self._engine.check_health()  # says why when the whole engine is dead
+                        raise of_request(request_id, piece)
+                    state.take(piece)
+                output = state.output()
                 if output is not None:
                     yield output
         finally:
-            del self._handles[request_id]
-            self._dispatcher.close(handle, stream)
-            if not finished:
-                self._engine.abort(handle)
+            self._groups.pop(request_id, None)
+            group.close()
+
+    def submit(self, requests: list[GenerationRequest], *, quiet: bool = False) -> Group:
+        """Queues requests that were made by hand, all or none, and returns where their news come; for servers.
+
+        quiet: no news before the end. Closing the group, or dropping it, ends what runs.
+        """
+        return self._dispatcher.submit(requests, quiet)
+
+    def validate(self, request: GenerationRequest) -> None:
+        """Raises what submit() would find wrong with the values of one request."""
+        self._engine.validate(request)
+
+    def fail_open_requests(self, message: str) -> None:
+        """Ends every open request with an error, without the engine: for one that is stalled. From any thread."""
+        self._dispatcher.fail_all(message)
+
+    @property
+    def text_workers(self) -> TextWorkers:
+        """Tokenizes and renders off the event loop."""
+        return self._workers
 
     async def abort(self, request_id: str) -> None:
         """Ends a request; its generator yields a last output with finish_reason "abort". Unknown ids are ignored."""
-        if request_id in self._handles:
-            self._engine.abort(self._handles[request_id])
+        group = self._groups.get(request_id)
+        if group is not None:
+            group.abort()
+
+    async def beam_search(self, prompt, params: BeamSearchParams) -> BeamSearchOutput:
+        """As LLM.beam_search(), for one prompt. Cancelling it ends what runs."""
+        step = step_params(params)
+        first = await self._make_prompt(prompt, step, Scheduling())
+        self._engine.validate(first.request)
+        beams = new_beams(prompt, first, params, self._engine.info)
+        while live := beams.live():
+            requests = [make_prompt(carry_on(b.orig_prompt, b.tokens), step, None).request for b in live]
+            group = self.submit(requests, quiet=True)
+            try:
+                pieces: dict[int, list] = {}
+                while not group.finished or len(pieces) < len(live):
+                    for slot, piece in await group.get():
+                        if piece.finish_reason == "error":
+                            self._engine.check_health()
+                            raise of_request(f"beam {slot}", piece)
+                        pieces.setdefault(slot, []).extend(piece.logprobs)
+            finally:
+                group.close()
+            beams.advance([position(pieces[slot][0], self._tokenizer) for slot in range(len(live))])
+        return beams.output(self._tokenizer)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """As LLM.get_default_sampling_params()."""
+        return self._engine.info.default_sampling_params
+
+    def get_diff_sampling_param(self) -> dict:
+        """As LLM.get_diff_sampling_param()."""
+        return sampling_defaults(self._engine.info)
 
     def get_tokenizer(self):
         """The tokenizer, or None with skip_tokenizer_init."""
@@ -170,6 +143,10 @@ class AsyncLLM:
     def stats(self):
         """As LLM.stats()."""
         return self._engine.stats()
+
+    def check_health_now(self) -> None:
+        """check_health() for code that is not in a coroutine; takes no lock and does not wait."""
+        self._engine.check_health()
 
     async def check_health(self) -> None:
         """Raises EngineDeadError when the engine does not serve: shut down, failed, or stalled."""
@@ -201,6 +178,18 @@ class AsyncLLM:
         """As LLM.reset_prefix_cache()."""
         await asyncio.to_thread(self._engine.reset_prefix_cache)
 
+    async def count_cached_tokens(self, prompt) -> int:
+        """As LLM.count_cached_tokens()."""
+        return await asyncio.to_thread(lifecycle.count_cached_tokens, self._engine, prompt, self._tokenizer)
+
+    async def pin_prefix(self, prompt, *, priority: int = 1, ttl: float | None = None) -> int:
+        """As LLM.pin_prefix()."""
+        return await asyncio.to_thread(lifecycle.pin_prefix, self._engine, prompt, self._tokenizer, priority, ttl)
+
+    def kv_events(self, most: int = 10000):
+        """As LLM.kv_events()."""
+        return self._engine.drain_kv_events(most)
+
     async def drain(self, timeout: float) -> bool:
         """As LLM.drain()."""
         return await asyncio.to_thread(self._engine.drain_and_shutdown, timeout)
@@ -209,30 +198,23 @@ class AsyncLLM:
         """Ends the engine. Requests that run end with finish_reason "abort"."""
         self._finalizer()
 
+    def _check_free(self, request_id: str) -> None:
+        if request_id in self._groups:
+            raise InvalidArgumentError(f"request_id {request_id!r} is in use by a request that runs")
 
-class _OutputState:
-    """Makes the outputs of one request from its news."""
+    async def _make_prompt(self, prompt, params: SamplingParams, asked: Scheduling) -> Prompt:
+        """As make_prompt(), with the text tokenized in another thread."""
+        text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
+        given_ids = isinstance(prompt, dict) and prompt.get("prompt_token_ids") is not None
+        if not isinstance(text, str) or given_ids or self._tokenizer is None:
+            return make_prompt(prompt, params, self._tokenizer, asked)
+        rest = prompt if isinstance(prompt, dict) else {"prompt": prompt}
+        # An unknown key is an error before any work.
+        make_prompt({**rest, "prompt_token_ids": [0]}, params, self._tokenizer, asked)
+        ids = await self._workers.encode(text)
+        return make_prompt({**rest, "prompt_token_ids": ids}, params, self._tokenizer, asked)
 
-    def __init__(self, request_id: str, prompt: Prompt, kind: RequestOutputKind):
-        self._request_id = request_id
-        self._prompt = prompt
-        self._ids = prompt.request.prompt_token_ids
-        self._kind = kind
-        self._all: Piece | None = None
 
-    def take(self, piece: Piece) -> RequestOutput | None:
-        finished = piece.finish_reason is not None
-        if self._kind is not RequestOutputKind.DELTA:
-            self._all = piece = join_deltas(self._all, piece)
-            if self._kind is RequestOutputKind.FINAL_ONLY and not finished:
-                return None
-        completion = CompletionOutput(0, piece.text, piece.token_ids, piece.finish_reason, piece.stop_reason)
-        return RequestOutput(
-            self._request_id,
-            self._prompt.text,
-            self._ids,
-            [completion],
-            finished,
-            piece.num_cached_tokens,
-            piece.metrics,
-        )
+def _shutdown(engine, workers: TextWorkers) -> None:
+    engine.shutdown()
+    workers.shutdown()

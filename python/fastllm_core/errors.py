@@ -37,6 +37,20 @@ class ResourceExhaustedError(FastLLMError, RuntimeError):
     """A queue or pool is full; the call may be repeated later."""
 
 
+class QueueFullError(ResourceExhaustedError):
+    """Too many requests or tokens wait; the request was not taken. retry_after: after how many seconds to try again."""
+
+    retry_after: float = 1.0
+
+
+class QueueTimeoutError(ResourceExhaustedError, TimeoutError):
+    """A request was still queued when its max_queue_time_ms was over."""
+
+
+class RequestTimeoutError(FastLLMError, TimeoutError):
+    """A request was not finished when its timeout_ms was over."""
+
+
 class InvalidStateError(FastLLMError, RuntimeError):
     """The object is in a state that forbids the call."""
 
@@ -47,3 +61,15 @@ class EngineDeadError(FastLLMError, RuntimeError):
 
 class InternalError(FastLLMError, RuntimeError):
     """A defect of fastllm_core."""
+
+
+_OF_REQUESTS = {
+    "deadline_exceeded": RequestTimeoutError,
+    "resource_exhausted": QueueTimeoutError,
+    "invalid_argument": InvalidArgumentError,
+}
+
+
+def of_request(request_id: str, news) -> FastLLMError:
+    """The exception for a request that ended with an error; `news` has its error_code and error."""
+    return _OF_REQUESTS.get(news.error_code, InternalError)(f"request {request_id}: {news.error}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastllm_core._C import GenerationRequest, SamplingParams
+from fastllm_core._C import ExtraKeys, GenerationRequest, SamplingParams
 from fastllm_core.errors import FastLLMError, InvalidArgumentError
 
 _PROMPT_KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
@@ -17,6 +17,15 @@ class Prompt:
     request: GenerationRequest
 
 
+@dataclass(frozen=True)
+class Scheduling:
+    """What a request asks of the scheduler; None leaves a limit to the engine's options."""
+
+    priority: int = 0
+    timeout_ms: int | None = None
+    max_queue_time_ms: int | None = None
+
+
 def is_single(prompts) -> bool:
     """True for one prompt; False for a list of prompts. A list of int is one prompt of token ids."""
     if isinstance(prompts, (str, dict)):
@@ -26,7 +35,7 @@ def is_single(prompts) -> bool:
     return len(prompts) > 0 and hasattr(prompts[0], "__index__")
 
 
-def make_prompt(prompt, params: SamplingParams, tokenizer) -> Prompt:
+def make_prompt(prompt, params: SamplingParams, tokenizer, scheduling: Scheduling = Scheduling()) -> Prompt:
     """A str, a list of token ids, {"prompt": str} or {"prompt_token_ids": ids}; a dict may also hold cache_salt."""
     text, ids, salt = None, None, ""
     if isinstance(prompt, dict):
@@ -47,10 +56,59 @@ def make_prompt(prompt, params: SamplingParams, tokenizer) -> Prompt:
         if tokenizer is None:
             raise InvalidArgumentError("a text prompt needs a tokenizer, but skip_tokenizer_init was given")
         ids = tokenizer.encode(text)
-    return Prompt(text, GenerationRequest(ids, params, salt))
+    request = GenerationRequest(
+        ids,
+        _with_tokens(params, tokenizer),
+        ExtraKeys(cache_salt=salt),
+        priority=scheduling.priority,
+        timeout_ms=scheduling.timeout_ms,
+        max_queue_time_ms=scheduling.max_queue_time_ms,
+    )
+    return Prompt(text, request)
 
 
-def make_prompts(prompts: Sequence, params, tokenizer, validate) -> list[Prompt]:
+def _with_tokens(params: SamplingParams, tokenizer) -> SamplingParams:
+    """The parameters with what only the tokenizer knows: bad words as tokens, and its side of truncation."""
+    if params.truncate_prompt_tokens is not None and params.truncation_side is None and tokenizer is not None:
+        params = params.clone()
+        params.truncation_side = tokenizer.truncation_side
+    if not params.bad_words:
+        return params
+    if tokenizer is None:
+        raise InvalidArgumentError("bad_words need a tokenizer, but skip_tokenizer_init was given")
+    params = params.clone()
+    params.bad_words_token_ids = params.bad_words_token_ids + bad_word_tokens(params.bad_words, tokenizer)
+    params.bad_words = []
+    return params
+
+
+def bad_word_tokens(words: Sequence[str], tokenizer) -> list[list[int]]:
+    """The token sequences of words, each also as it is written after a space when that is a word of its own: with as
+    many tokens, the first of them another (vLLM's rule)."""
+    out = []
+    for word in words:
+        plain = tokenizer.encode(word.lstrip(), add_special_tokens=False)
+        if not plain:
+            raise InvalidArgumentError(f"bad_words must not be empty or blank, got {word!r}")
+        spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        out.append(plain)
+        if spaced[0] != plain[0] and len(spaced) == len(plain):
+            out.append(spaced)
+    return out
+
+
+def schedulings(count: int, priority, timeout_ms, max_queue_time_ms) -> list[Scheduling]:
+    """One for each prompt. priority: an int, one per prompt, or None."""
+    if priority is None or hasattr(priority, "__index__"):
+        priority = [priority or 0] * count
+    elif not isinstance(priority, Sequence) or isinstance(priority, (str, bytes)):
+        raise TypeError(f"priority must be an int or a list of them, got {type(priority).__name__}")
+    if len(priority) != count:
+        raise InvalidArgumentError(f"{len(priority)} priorities for {count} prompts")
+    return [Scheduling(p, timeout_ms, max_queue_time_ms) for p in priority]
+
+
+def make_prompts(prompts: Sequence, params, tokenizer, validate, scheduling: list[Scheduling]) -> list[Prompt]:
     """All prompts of a batch, checked; an error names the index of the prompt that is wrong."""
     if isinstance(params, SamplingParams):
         params = [params] * len(prompts)
@@ -59,11 +117,11 @@ def make_prompts(prompts: Sequence, params, tokenizer, validate) -> list[Prompt]
     if len(params) != len(prompts):
         raise InvalidArgumentError(f"{len(params)} sampling_params for {len(prompts)} prompts")
     out = []
-    for n, (prompt, p) in enumerate(zip(prompts, params, strict=True)):
+    for n, (prompt, p, s) in enumerate(zip(prompts, params, scheduling, strict=True)):
         try:
             if not isinstance(p, SamplingParams):
                 raise TypeError(f"sampling_params must be SamplingParams, got {type(p).__name__}")
-            made = make_prompt(prompt, p, tokenizer)
+            made = make_prompt(prompt, p, tokenizer, s)
             validate(made.request)
         except (FastLLMError, TypeError) as e:
             raise at_index(e, n) from e

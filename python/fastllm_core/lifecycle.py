@@ -1,4 +1,4 @@
-"""Pause and sleep, as LLM and AsyncLLM share them. Names and defaults are vLLM's."""
+"""Pause, sleep and prefix cache, as LLM and AsyncLLM share them. Names and defaults are vLLM's where it has them."""
 
 
 def pause(engine, mode: str, clear_cache: bool) -> None:
@@ -23,3 +23,21 @@ def wake_up(engine, tags: list[str] | None) -> None:
     engine.wake(tags or [])
     if not engine.stats().asleep:
         engine.resume()
+
+
+def _prefix(prompt, tokenizer):
+    from fastllm_core._C import SamplingParams
+    from fastllm_core.inputs import make_prompt
+
+    return make_prompt(prompt, SamplingParams(), tokenizer).request
+
+
+def count_cached_tokens(engine, prompt, tokenizer) -> int:
+    request = _prefix(prompt, tokenizer)
+    return engine.count_cached_tokens(request.prompt_token_ids, request.extra_keys)
+
+
+def pin_prefix(engine, prompt, tokenizer, priority: int, ttl: float | None) -> int:
+    request = _prefix(prompt, tokenizer)
+    ttl_ms = 0 if ttl is None else max(1, round(ttl * 1000)) if ttl > 0 else -1
+    return engine.pin_prefix(request.prompt_token_ids, request.extra_keys, priority=priority, ttl_ms=ttl_ms)

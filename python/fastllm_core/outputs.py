@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fastllm_core.logprobs import Entry, PositionLogprobs
+
 if TYPE_CHECKING:
     from fastllm_core._C import RequestMetrics
 
@@ -23,8 +25,12 @@ class CompletionOutput:
     index: int
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    cumulative_logprob: float | None = None  # sum over token_ids, when logprobs were asked for
+    logprobs: list[PositionLogprobs] | None = None  # {token id: Logprob} for each of token_ids, when asked for
     finish_reason: str | None = None  # "stop", "length", "abort"; None while it runs
     stop_reason: int | str | None = None  # the stop token id or stop string; None for the end of sequence
+    # By token: where its text begins in the text of the whole output, in characters; empty without text.
+    text_offsets: list[int] = field(default_factory=list)
 
     def finished(self) -> bool:
         return self.finish_reason is not None
@@ -41,10 +47,12 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0  # prompt tokens whose KV came from the prefix cache
     metrics: "RequestMetrics | None" = None  # times of the request; None until it has finished
+    # When asked for: {token id: Logprob} for each prompt token, None for the first.
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 def join_deltas(first, second):
-    """Two consecutive pieces of one request's news as one. `first` may be None."""
+    """Two consecutive pieces of one output's news as one. `first` may be None."""
     if first is None:
         return second
     return Piece(
@@ -55,12 +63,17 @@ def join_deltas(first, second):
         second.error,
         second.num_cached_tokens,
         second.metrics,
+        second.error_code,
+        index=second.index,
+        logprobs=first.logprobs + second.logprobs,
+        prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
+        text_offsets=first.text_offsets + second.text_offsets,
     )
 
 
 @dataclass
 class Piece:
-    """News of one request, taken out of the engine's RequestDelta."""
+    """News of one output of a request, taken out of the engine's RequestDelta."""
 
     token_ids: list[int]
     text: str
@@ -69,6 +82,11 @@ class Piece:
     error: str
     num_cached_tokens: int
     metrics: "RequestMetrics | None" = None
+    error_code: str = "ok"
+    index: int = 0  # of the output
+    logprobs: list[list[Entry]] = field(default_factory=list)
+    prompt_logprobs: list[list[Entry]] = field(default_factory=list)
+    text_offsets: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, delta) -> "Piece":
@@ -80,4 +98,9 @@ class Piece:
             delta.error,
             delta.num_cached_tokens,
             delta.metrics,
+            delta.error_code,
+            index=delta.index,
+            logprobs=delta.logprobs,
+            prompt_logprobs=delta.prompt_logprobs,
+            text_offsets=delta.text_offsets,
         )

@@ -11,11 +11,8 @@ _UNSET = (None,)
 
 # LLM(...) keyword -> the values that are true of this version, and what is the case.
 ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
-    "enforce_eager": ((True,), "no CUDA graphs are captured"),
     "disable_log_stats": ((True,), "statistics are not logged"),
     "trust_remote_code": ((False,), "code from model folders never runs"),
-    "generation_config": (("vllm",), "sampling defaults do not come from the model folder"),
-    "kv_cache_dtype": (("auto",), "the KV cache has the data type of the model"),
     "quantization": (_UNSET, "the checkpoint's own format decides"),
     "tensor_parallel_size": ((1,), "one rank"),
     "pipeline_parallel_size": ((1,), "one rank"),
@@ -23,7 +20,11 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "enable_expert_parallel": ((False,), "one rank"),
     "enable_lora": ((False,), "adapters are not loaded"),
     "speculative_config": (_UNSET, "no speculation"),
-    "scheduling_policy": (("fcfs",), "first come, first served"),
+    "scheduler_reserve_full_isl": ((True,), "a request is admitted when its whole prompt fits"),
+    "prefill_schedule_interval": ((1,), "prompts are looked at in every step"),
+    "stream_interval": ((1,), "news comes with every step"),
+    "max_num_active_seqs": (_UNSET, "max_num_seqs is the limit"),
+    "prefix_match_unit": (_UNSET, "blocks are matched"),
     "swap_space": ((0,), "blocks are recomputed, not swapped"),
     "cpu_offload_gb": ((0,), "weights stay where they are loaded"),
     "tokenizer_mode": (("auto",), "the tokenizer's own file decides"),
@@ -37,18 +38,9 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
 
 # SamplingParams(...) keyword -> the same.
 SAMPLING_STATEMENTS: dict[str, tuple[tuple, str]] = {
-    "n": ((1,), "one continuation per prompt"),
-    "presence_penalty": ((0,), "no penalties"),
-    "frequency_penalty": ((0,), "no penalties"),
-    "repetition_penalty": ((1,), "no penalties"),
-    "logprobs": (_UNSET, "no log probabilities are returned"),
-    "prompt_logprobs": (_UNSET, "no log probabilities are returned"),
-    "logit_bias": (_UNSET, "logits are not biased"),
-    "allowed_token_ids": (_UNSET, "every token is allowed"),
-    "bad_words": ((None, []), "no words are banned"),
+    "best_of": ((None, 1), "all outputs are returned"),
     "structured_outputs": (_UNSET, "output is not constrained"),
-    "truncate_prompt_tokens": (_UNSET, "prompts are not truncated"),
-    "logits_processors": (_UNSET, "logits are not processed by the caller"),
+    "logits_processors": (_UNSET, "logits processors belong to the engine: LLM(logits_processors=[...])"),
 }
 
 

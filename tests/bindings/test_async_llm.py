@@ -6,8 +6,9 @@ import itertools
 import threading
 
 import pytest
+import uvloop
 
-from fastllm_core import AsyncLLM, InvalidArgumentError, RequestOutputKind, SamplingParams
+from fastllm_core import AsyncLLM, InternalError, InvalidArgumentError, RequestOutputKind, SamplingParams
 
 FRANCE = {"prompt": "The capital of France is"}
 PARIS = [7042, 30, 198, 198, 504]
@@ -19,7 +20,7 @@ def greedy(n: int, **more) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def llm():
-    llm = AsyncLLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100)
+    llm = AsyncLLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100, cpu_precision="float32")
     yield llm
     llm.shutdown()
 
@@ -192,5 +193,66 @@ def test_shutdown_ends_the_streams(tiny_options):
             if not out.finished:
                 llm.shutdown()
         assert last.outputs[0].finish_reason == "abort"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_is_closed_ends_its_requests(tiny, new_loop, keep):
+    """Closed without shutdown_asyncgens, with the generators still in somebody's hands or not. The engine is paused, so
+    that none of them can come to its own end before."""
+    loop = new_loop()
+    asyncio.run(tiny.pause_generation(mode="keep"))
+    streams = [tiny.generate({"prompt_token_ids": [5, n]}, greedy(3000, detokenize=False)) for n in range(50)]
+    tasks = [loop.create_task(anext(stream)) for stream in streams]
+    while tiny.stats().waiting_paused < 50:
+        loop.run_until_complete(asyncio.sleep(0))
+    before = tiny.stats().scheduled_tokens
+    if not keep:
+        streams.clear()
+        tasks.clear()
+    loop.close()
+    asyncio.run(tiny.resume_generation())
+    asyncio.run(idle(tiny))
+    assert tiny.stats().scheduled_tokens - before < 50  # of idle() alone
+    assert len(streams) == len(tasks) == 50 * keep
+
+
+def test_tokenizing_leaves_the_loop_free(llm):
+    """A long prompt is tokenized while the loop goes on; one that cannot fit is refused by its length."""
+
+    async def run():
+        turns, done = 0, asyncio.Event()
+
+        async def count():
+            nonlocal turns
+            while not done.is_set():
+                turns += 1
+                await asyncio.sleep(0)
+
+        counter = asyncio.create_task(count())
+        with pytest.raises(InvalidArgumentError, match="tokens"):
+            await anext(llm.generate("a b" * 10_000, greedy(1)))
+        done.set()
+        await counter
+        return turns
+
+    assert asyncio.run(run()) > 20
+    with pytest.raises(InvalidArgumentError, match="30000000 characters"):
+        asyncio.run(anext(llm.generate("a b" * 10_000_000, greedy(1))))
+
+
+def test_failing_all_open_requests(tiny):
+    """What a server does when the engine stands still."""
+
+    async def run():
+        stream = tiny.generate({"prompt_token_ids": [5, 6]}, greedy(3000, detokenize=False))
+        await anext(stream)
+        tiny.fail_open_requests("stalled")
+        with pytest.raises(InternalError, match="stalled"):
+            async for _ in stream:
+                pass
+        await idle(tiny)
 
     asyncio.run(run())

@@ -154,3 +154,29 @@ def test_model_name_too_long_for_a_path():
     out = fastllm("generate", "--model", "x" * 5000, "hi")
     assert out.returncode == 1
     assert "File name too long" in out.stderr and "Traceback" not in out.stderr
+
+
+def test_input_that_is_no_text():
+    for command in ("generate", "chat"):
+        out = subprocess.run(
+            [*FASTLLM, command, *GREEDY],
+            input=b"abc\xff\n",
+            capture_output=True,
+            timeout=300,
+            env=os.environ | {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"},
+        )
+        assert out.returncode in (1, 2)
+        assert b"byte 0xff" in out.stderr
+        assert b"Traceback" not in out.stderr
+
+
+def test_a_flag_of_another_name_is_suggested():
+    out = fastllm("generate", "--num-threads", "2", "x")
+    assert out.returncode == 2
+    assert "unknown option '--num-threads'; did you mean '--cpu-threads'?" in out.stderr
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    out = fastllm("generate", "--model", str(tmp_path), "x")
+    assert out.returncode == 1
+    assert out.stderr == f"fastllm: error: {tmp_path} is no Hugging Face model folder: it has no config.json\n"

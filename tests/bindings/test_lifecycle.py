@@ -53,6 +53,51 @@ def test_stats_of_a_step(llm):
     assert not after.paused
 
 
+def test_totals_over_requests(llm):
+    before = llm.stats()
+    params = [SamplingParams(max_tokens=n, ignore_eos=True, detokenize=False) for n in (3, 5)]
+    llm.generate([[5, 6, 7], [8, 9]], params, use_tqdm=False)
+    after = llm.stats()
+    assert after.prompt_tokens - before.prompt_tokens == 5
+    assert after.generation_tokens - before.generation_tokens == 8
+    assert after.finished_length - before.finished_length == 2
+    ends = ("finished_stop", "finished_length", "finished_abort", "finished_error")
+    assert sum(getattr(after, e) for e in ends) == after.finished_requests
+
+
+EXHAUST = """
+import os, resource
+from fastllm_core import LLM, FastLLMError
+from fastllm_core._C import Engine
+LLM(**{options}).shutdown()  # whatever is loaded once is loaded
+limit = len(os.listdir("/proc/self/fd")) + 40
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+made = refused = 0
+while made == 0:
+    try:
+        LLM(**{options}).shutdown()
+        made += 1
+    except FastLLMError as e:
+        refused += 1
+        print(type(e).__name__, e, flush=True)
+        os.close(taken.pop())
+print("made", made, refused > 0)
+"""
+
+
+def test_an_engine_that_gets_no_descriptor_is_refused_and_can_be_made_later(tiny_options):
+    out = subprocess.run(
+        [sys.executable, "-c", EXHAUST.format(options=tiny_options)], capture_output=True, text=True, timeout=120
+    )
+    assert out.stdout.endswith("made 1 True\n"), out.stdout + out.stderr
+
+
 def test_pause_and_resume(llm):
     ask(llm, [3] * 40, 1)
     assert ask(llm, [3] * 40, 1).num_cached_tokens == 32

@@ -22,13 +22,13 @@ SchedConfig Mode(bool async, SchedConfig sched = Sched()) {
 class CountingExecutor : public Executor {
  public:
   explicit CountingExecutor(std::vector<int>* seen) : seen_(seen) {}
-  void Submit(StepPlan plan) override {
+  void Submit(const StepPlan& plan) override {
     ++in_flight_;
-    inner_.Submit(std::move(plan));
+    inner_.Submit(plan);
   }
-  StepResult Wait() override {
+  void Wait(StepResult* result) override {
     seen_->push_back(in_flight_--);
-    return inner_.Wait();
+    inner_.Wait(result);
   }
 
  private:

@@ -122,23 +122,31 @@ TEST(EngineObserve, StatisticsOfAStep) {
 
 TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   Outbox outbox;
+  std::vector<RequestDelta> used;
+  const auto push = [&outbox, &used](std::vector<RequestDelta> deltas) { outbox.Push(&deltas, &used); };
+  const auto drain = [&outbox] {
+    std::vector<RequestDelta> deltas;
+    outbox.Drain(milliseconds(0), &deltas);
+    return deltas;
+  };
   const auto delta = [](uint64_t id, TokenId token, std::string text) {
     RequestDelta d;
     d.request_id = id;
     d.token_ids = {token};
+    d.text_offsets = {token};
     d.text = std::move(text);
     return d;
   };
   for (TokenId token = 0; token < 1000; ++token) {
-    outbox.Push({delta(1, token, "x"), delta(2, token + 1, "yz")});
+    push({delta(1, token, "x"), delta(2, token + 1, "yz")});
   }
   RequestDelta last = delta(2, 7, "!");
   last.finish_reason = FinishReason::kStop;
   last.stop_reason = 7;
   last.num_cached_tokens = 3;
   last.metrics.emplace().num_generation_tokens = 1001;
-  outbox.Push({last, delta(3, 5, "new")});
-  const auto got = outbox.Drain(milliseconds(0));
+  push({last, delta(3, 5, "new")});
+  const auto got = drain();
   ASSERT_EQ(got.size(), 3u);
   EXPECT_EQ(got[0].request_id, 1u);
   EXPECT_EQ(got[0].token_ids.size(), 1000u);
@@ -148,6 +156,7 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   EXPECT_EQ(got[1].token_ids.size(), 1001u);
   EXPECT_EQ(got[1].token_ids[0], 1);
   EXPECT_EQ(got[1].token_ids[1000], 7);
+  EXPECT_EQ(got[1].text_offsets, got[1].token_ids);  // of this test's deltas
   EXPECT_EQ(got[1].text.substr(1996), "yzyz!");
   EXPECT_EQ(got[1].finish_reason, FinishReason::kStop);
   EXPECT_EQ(got[1].stop_reason, StopReason(7));
@@ -155,12 +164,80 @@ TEST(Outbox, NewsOfARequestJoinWhatIsPending) {
   EXPECT_EQ(got[1].metrics->num_generation_tokens, 1001);
   EXPECT_EQ(got[2].text, "new");
   // What comes after a drain is news again.
-  outbox.Push({delta(1, 5, "a")});
-  outbox.Push({delta(1, 6, "b")});
-  const auto more = outbox.Drain(milliseconds(0));
+  push({delta(1, 5, "a")});
+  push({delta(1, 6, "b")});
+  const auto more = drain();
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].token_ids, (Ids{5, 6}));
   EXPECT_EQ(more[0].text, "ab");
+}
+
+TEST(Outbox, LogprobsJoinAndOutputsStayApart) {
+  Outbox outbox;
+  std::vector<RequestDelta> used, got;
+  for (TokenId token = 0; token < 3; ++token) {
+    std::vector<RequestDelta> deltas(2);
+    for (int32_t index = 0; index < 2; ++index) {
+      RequestDelta& delta = deltas[index];
+      delta.request_id = 7;
+      delta.index = index;
+      delta.token_ids = {token};
+      delta.logprobs.resize(1);
+      if (token == 0) delta.prompt_logprobs.resize(5);
+    }
+    outbox.Push(&deltas, &used);
+  }
+  outbox.Drain(milliseconds(0), &got);
+  ASSERT_EQ(got.size(), 2u);
+  for (int32_t index = 0; index < 2; ++index) {
+    EXPECT_EQ(got[index].index, index);
+    EXPECT_EQ(got[index].token_ids, (Ids{0, 1, 2}));
+    EXPECT_EQ(got[index].logprobs.size(), 3u);
+    EXPECT_EQ(got[index].prompt_logprobs.size(), 5u);
+  }
+}
+
+TEST(Outbox, DeltasThatAHostGivesBackAreFilledAgain) {
+  Outbox outbox;
+  std::vector<RequestDelta> made(2), used, got;
+  made[0].request_id = 1;
+  made[0].token_ids.assign(100, 5);
+  made[1].request_id = 2;
+  const TokenId* memory = made[0].token_ids.data();
+  outbox.Push(&made, &used);
+  EXPECT_TRUE(made.empty());
+  outbox.Drain(milliseconds(0), &got);
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].token_ids.data(), memory);
+  outbox.Drain(milliseconds(0), &got);  // gives them back
+  EXPECT_TRUE(got.empty());
+  made.resize(1);
+  outbox.Push(&made, &used);
+  ASSERT_EQ(used.size(), 1u);
+  made.resize(1);
+  outbox.Push(&made, &used);  // the host is late, and one is there still
+  ASSERT_EQ(used.size(), 1u);
+}
+
+TEST(Outbox, CloseWakesWhoWatchesTheDescriptor) {
+  Outbox outbox;
+  EXPECT_FALSE(Readable(outbox.event_fd()));
+  outbox.Close();
+  EXPECT_TRUE(Readable(outbox.event_fd()));
+  std::vector<RequestDelta> got;
+  outbox.Drain(kLong, &got);  // does not wait
+  EXPECT_TRUE(got.empty());
+  EXPECT_FALSE(Readable(outbox.event_fd()));  // told once: a loop that watches it does not spin
+}
+
+TEST(DeltaPlaces, FindsManyAndForgets) {
+  DeltaPlaces places;
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(places.FindOrAdd(7 + 64 * i, i), i);
+    for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(places.FindOrAdd(7 + 64 * i, 5000), i);
+    places.Clear();
+    EXPECT_TRUE(places.empty());
+  }
 }
 
 TEST(EngineObserve, ARequestOutOfTimeEndsWithItsReason) {

@@ -57,7 +57,7 @@ EngineStats RecordLoad(const std::string& path, bool async, int64_t max_bytes = 
     request->sampling.temperature = 0.5f;
     request->sampling.seed = 42;
     if (rng() % 3 == 0) request->sampling.stop = {"def"};
-    if (rng() % 4 == 0) request->cache_salt = "salt";
+    if (rng() % 4 == 0) request->extra_keys.cache_salt = "salt";
     EXPECT_TRUE(engine.Add(request).ok());
     if (rng() % 5 == 0) engine.Abort(id - rng() % 3);
   }
@@ -90,7 +90,7 @@ TEST(Replay, ARecordedRunGivesTheSamePlanBytes) {
 // The offset and the kind of each frame.
 std::vector<std::pair<size_t, FrameKind>> Frames(const std::string& bytes) {
   std::vector<std::pair<size_t, FrameKind>> frames;
-  for (size_t at = kRecordingMagic.size(); at + kFrameHeaderBytes <= bytes.size();) {
+  for (size_t at = kRecordingHeaderBytes; at + kFrameHeaderBytes <= bytes.size();) {
     frames.emplace_back(at, static_cast<FrameKind>(bytes[at]));
     at += kFrameHeaderBytes + LoadLittle<uint32_t>(&bytes[at + 1]);
   }
@@ -130,10 +130,11 @@ TEST(Replay, ACutFileIsReplayedUpToTheCut) {
 
 TEST(Replay, TheFileStaysWithinItsLimitAndTheEngineGoesOn) {
   const TempFile file;
-  constexpr int64_t kLimit = 20000;
-  const EngineStats stats = RecordLoad(file.path, true, kLimit);
+  RecordLoad(file.path, true);
+  const auto limit = static_cast<int64_t>(std::filesystem::file_size(file.path)) * 3 / 4;
+  const EngineStats stats = RecordLoad(file.path, true, limit);
   EXPECT_EQ(stats.finished_requests, 61);
-  EXPECT_LE(std::filesystem::file_size(file.path), static_cast<uintmax_t>(kLimit));
+  EXPECT_LE(std::filesystem::file_size(file.path), static_cast<uintmax_t>(limit));
   const auto report = Replay(file.path);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_TRUE(report->full);
@@ -162,6 +163,58 @@ TEST(Replay, AFailureOfTheExecutorIsInTheRecording) {
   }
 }
 
+TEST(Replay, ARecordingOfAnotherVersionSaysSo) {
+  const TempFile file;
+  RecordLoad(file.path, true);
+  std::string bytes = Slurp(file.path);
+  ASSERT_EQ(bytes[7], 3);
+  bytes[7] = 1;
+  Spill(file.path, bytes);
+  const Status status = Replay(file.path).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), file.path +
+                                  " is a recording of version 1, this build reads version 3: replay it with the "
+                                  "build that wrote it");
+}
+
+// Which blocks are taken depends on pins, and a pin that ends depends on the time.
+TEST(Replay, PinsAndTheirEndsAreInTheRecording) {
+  const TempFile file;
+  const KvConfig kv = Kv(9);
+  {
+    EngineCore engine(Sched(), kv, std::make_unique<FakeExecutor>(Cycle), Letters(), Recorded(file.path, Sched(), kv));
+    RequestId id = 0;
+    const auto run = [&](Ids prompt, bool read) {
+      auto request = MakeRequest(++id, std::move(prompt), 1);
+      request->read_prefix_cache = read;
+      ASSERT_TRUE(engine.Add(request).ok());
+      Collect(&engine, 1);
+    };
+    for (const int64_t ttl_ms : {0, 1}) {
+      run(Ids(9, 3), true);
+      const auto pinned = engine.PinPrefix(Ids(9, 3), {}, 5, ttl_ms);
+      ASSERT_TRUE(pinned.ok());
+      EXPECT_EQ(*pinned, 8);
+      for (TokenId t = 4; t < 8; ++t) run(Ids(12, t), true);  // more than the pool
+      if (ttl_ms == 0) {
+        EXPECT_EQ(engine.CountCachedTokens(Ids(9, 3), {}).value(), 8);
+      }
+    }
+    EXPECT_EQ(engine.PinPrefix({1}, {}, 64, 0).status().code(), StatusCode::kInvalidArgument);
+  }
+  const auto report = Replay(file.path);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->requests, 10);
+  // Without its pins it is another run.
+  std::string bytes = Slurp(file.path);
+  const auto frames = Frames(bytes);
+  const auto pin = std::find_if(frames.begin(), frames.end(), [](auto& f) { return f.second == FrameKind::kPin; });
+  ASSERT_NE(pin, frames.end());
+  bytes.erase(pin->first, kFrameHeaderBytes + LoadLittle<uint32_t>(&bytes[pin->first + 1]));
+  Spill(file.path, bytes);
+  EXPECT_EQ(Replay(file.path).status().code(), StatusCode::kInternal);
+}
+
 TEST(Replay, BadFilesAreRefused) {
   const TempFile file;
   EXPECT_EQ(Replay(file.path).status().code(), StatusCode::kNotFound);
@@ -174,7 +227,7 @@ TEST(Replay, BadFilesAreRefused) {
   Spill(file.path, other);
   EXPECT_EQ(Replay(file.path).status().code(), StatusCode::kDataLoss);
   std::string headless = bytes;  // without its configuration
-  headless.erase(kRecordingMagic.size(), Frames(bytes)[1].first - kRecordingMagic.size());
+  headless.erase(kRecordingHeaderBytes, Frames(bytes)[1].first - kRecordingHeaderBytes);
   Spill(file.path, headless);
   EXPECT_EQ(Replay(file.path).status().code(), StatusCode::kDataLoss);
 }

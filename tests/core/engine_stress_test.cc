@@ -15,72 +15,12 @@
 #include "core/engine/outbox.h"
 #include "core/engine/stats_cell.h"
 #include "engine_fake_executor.h"
+#include "engine_load.h"
 
 namespace fastllm {
 namespace {
 
-using Ids = std::vector<TokenId>;
-using std::chrono::milliseconds;
-constexpr milliseconds kLong{60000};
-constexpr int32_t kVocab = 64;
 constexpr int kThreads = 4;
-
-// A token that depends on the whole prompt and the position alone.
-TokenId NextToken(std::span<const TokenId> tokens, size_t num_prompt) {
-  uint32_t h = static_cast<uint32_t>(tokens.size() - num_prompt) * 2654435761u;
-  for (size_t i = 0; i < num_prompt; ++i) h = (h ^ static_cast<uint32_t>(tokens[i])) * 16777619u;
-  return static_cast<TokenId>((h >> 8) % kVocab);
-}
-
-// Tokens 0..62 are two letters each, 63 is the end of sequence.
-std::shared_ptr<const TokenTable> Pairs() {
-  auto table = std::make_shared<TokenTable>();
-  for (int i = 0; i < kVocab; ++i)
-    table->bytes.push_back({static_cast<char>('a' + i / 8), static_cast<char>('a' + i % 8)});
-  table->special.assign(kVocab, 0);
-  table->special[kVocab - 1] = 1;
-  return table;
-}
-
-std::shared_ptr<const Request> RandomRequest(RequestId id, std::mt19937* rng) {
-  auto request = std::make_shared<Request>();
-  request->id = id;
-  // Few first tokens, so that prefixes are shared.
-  const size_t num_prompt = 1 + (*rng)() % 40;
-  for (size_t i = 0; i < num_prompt; ++i)
-    request->prompt.push_back(static_cast<TokenId>(i < 16 ? i % 3 : (*rng)() % kVocab));
-  request->max_tokens = 1 + static_cast<int32_t>((*rng)() % 30);
-  request->eos_token_ids = {kVocab - 1};
-  if ((*rng)() % 4 == 0) request->sampling.stop = {"aa", "bcd"};
-  return request;
-}
-
-// What the request gives when it is not aborted.
-struct Expected {
-  Ids ids;
-  std::string text;
-  FinishReason reason = FinishReason::kLength;
-};
-
-Expected Foretell(const Request& request, const TokenTable& table) {
-  Expected e;
-  Ids tokens = request.prompt;
-  for (int32_t i = 0; i < request.max_tokens; ++i) {
-    const TokenId token = NextToken(tokens, request.prompt.size());
-    tokens.push_back(token);
-    e.ids.push_back(token);
-    if (token == kVocab - 1) return e.reason = FinishReason::kStop, e;
-    for (const char c : table.bytes[token]) {
-      e.text += c;
-      for (const std::string& stop : request.sampling.stop) {
-        if (!e.text.ends_with(stop)) continue;
-        e.text.resize(e.text.size() - stop.size());
-        return e.reason = FinishReason::kStop, e;
-      }
-    }
-  }
-  return e;
-}
 
 struct Got {
   Ids ids;
@@ -212,22 +152,25 @@ TEST(Outbox, ManyConsumersGetEachDeltaOnceAndNoWakeUpIsLost) {
   std::vector<std::atomic<int>> seen(kDeltas);
   std::atomic<int> num_seen{0};
   const auto consume = [&](bool by_fd) {
+    std::vector<RequestDelta> deltas;
     while (num_seen < kDeltas) {
       if (by_fd) {
         pollfd p{outbox.event_fd(), POLLIN, 0};
         poll(&p, 1, 20);  // another consumer may have taken it
       }
-      for (const RequestDelta& d : outbox.Drain(milliseconds(by_fd ? 0 : 20))) {
-        ++seen[d.request_id];
+      outbox.Drain(milliseconds(by_fd ? 0 : 20), &deltas);
+      for (const RequestDelta& d : deltas) {
+        ++seen[d.request_id - 1];
         ++num_seen;
       }
     }
   };
   std::thread a(consume, true), b(consume, false);
+  std::vector<RequestDelta> used;
   for (int i = 0; i < kDeltas;) {
     std::vector<RequestDelta> batch(std::min(1 + i % 7, kDeltas - i));
-    for (RequestDelta& d : batch) d.request_id = i++;
-    outbox.Push(std::move(batch));
+    for (RequestDelta& d : batch) d.request_id = ++i;
+    outbox.Push(&batch, &used);
   }
   a.join();
   b.join();

@@ -73,6 +73,15 @@ TEST(ValidateRequest, EveryFieldIsChecked) {
   EXPECT_EQ(Error({1}, s), "min_tokens must be at most max_tokens (16), got 17");
 }
 
+TEST(ValidateRequest, OutputsTimesThePromptsTokens) {
+  RequestLimits big = kLimits;
+  big.max_model_len = big.kv_capacity_tokens = 10000;
+  SamplingParams s;
+  s.n = 16384;
+  EXPECT_EQ(Ok(Prompt(4096), s, big), 16);  // 2^26 exactly
+  EXPECT_EQ(Error(Prompt(4097), s, big), "n times the prompt's tokens must be at most 67108864, got 16384 times 4097");
+}
+
 TEST(ValidateRequest, StopStrings) {
   SamplingParams s;
   s.stop = {"ok"};

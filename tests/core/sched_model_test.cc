@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kv/kv_manager.h"
 #include "core/sched/scheduler.h"
 #include "sched_fake_executor.h"
 
@@ -44,6 +45,10 @@ class ModelTest : public ::testing::TestWithParam<int> {
     kv_.block_size = Random(1, 6);
     kv_.num_blocks = Random(0, 2) == 0 ? Random(4, 12) : Random(12, 60);
     kv_.enable_prefix_caching = Random(0, 4) > 0;
+    const KvGroupSpec window{KvGroupKind::kSlidingWindow, Random(1, 14), 0};
+    if (const int32_t kinds = Random(0, 3); kinds > 1) {
+      kv_.groups = kinds == 2 ? std::vector<KvGroupSpec>{{}, window} : std::vector<KvGroupSpec>{window};
+    }
     sched_.max_num_seqs = Random(1, 12);
     sched_.max_num_batched_tokens = Random(sched_.max_num_seqs, 48);
     sched_.max_model_len = Random(0, 2) == 0 ? 0 : Random(20, 80);
@@ -52,12 +57,13 @@ class ModelTest : public ::testing::TestWithParam<int> {
     sched_.policy = GetParam() % 4 < 2 ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs;
     sched_.long_prefill_fair_share = Random(0, 1) == 0;
     sched_.watermark = Random(0, 2) == 0 ? 0.2f : 0.0f;
-    sched_.max_num_queued_reqs = Random(0, 2) == 0 ? 6 : 0;
-    sched_.max_num_queued_tokens = Random(0, 2) == 0 ? 90 : 0;
+    kv_.max_step_tokens = 2 * sched_.max_num_batched_tokens;
+    capacity_ = std::min(KvManager(kv_).capacity_tokens(), 400);
     scheduler_ = std::make_unique<Scheduler>(sched_, kv_, [this] { return now_ms_; });
     executor_ = std::make_unique<KvCheckingExecutor>(kv_, kVocab);
     std::cout << "seed " << GetParam() << ", " << kv_.num_blocks << " blocks of " << kv_.block_size << ", "
-              << sched_.max_num_seqs << " seqs\n";
+              << sched_.max_num_seqs << " seqs, " << kv_.groups.size() << " groups, window "
+              << (kv_.groups.back().kind == KvGroupKind::kSlidingWindow ? window.window : 0) << "\n";
   }
 
   int32_t Random(int32_t lo, int32_t hi) { return std::uniform_int_distribution<int32_t>(lo, hi)(rng_); }
@@ -65,39 +71,27 @@ class ModelTest : public ::testing::TestWithParam<int> {
   void AddRandom() {
     auto request = std::make_shared<Request>();
     // At times an id that was in use, even with its results still in flight.
-    request->id = ended_ != 0 && Random(0, 19) == 0 ? std::exchange(ended_, 0) : ++last_id_;
-    const int32_t capacity = (kv_.num_blocks - 1) * kv_.block_size;
-    const int32_t most = sched_.max_model_len > 0 ? std::min(capacity, sched_.max_model_len - 1) : capacity;
+    request->id = ids_.ended != 0 && Random(0, 19) == 0 ? std::exchange(ids_.ended, 0) : ++ids_.last;
+    const int32_t most = sched_.max_model_len > 0 ? std::min(capacity_, sched_.max_model_len - 1) : capacity_;
     const int32_t length = Random(1, std::max(1, std::min(40, most * 3 / 4)));
     const int32_t shared = Random(0, 1) == 0 ? 0 : Random(0, length);
     const int32_t family = Random(0, 2);
     for (int32_t i = 0; i < length; ++i) {
       request->prompt.push_back(i < shared ? (family * 31 + i) % kVocab : Random(0, kVocab - 1));
     }
-    request->max_tokens = Random(1, std::min(30, capacity + 1 - length));
+    request->max_tokens = Random(1, std::min(30, capacity_ + 1 - length));
     request->eos_token_ids = {0};
     request->sampling.stop_token_ids = {2};
     request->sampling.ignore_eos = Random(0, 3) == 0;
     request->sampling.min_tokens = Random(0, 3) == 0 ? Random(0, request->max_tokens) : 0;
     request->priority = Random(-1, 1);
+    request->read_prefix_cache = Random(0, 9) > 0;
     request->timeout_ms = Random(0, 15) == 0 ? Random(1, 60) : 0;
-    if (Random(0, 4) == 0) request->cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
-    const SchedulerStats before = scheduler_->stats();
+    if (Random(0, 4) == 0) request->extra_keys.cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
     const Status status = scheduler_->Add(request);
-    if (QueueIsFull(before, length)) {
-      EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-      return;
-    }
     ASSERT_TRUE(status.ok()) << status.ToString();
-    salts_.emplace_back(request->id, request->cache_salt);
+    salts_.emplace_back(request->id, request->extra_keys.cache_salt);
     live_[request->id] = {request, {}, 0};
-  }
-
-  bool QueueIsFull(const SchedulerStats& stats, int32_t length) const {
-    const bool by_count = sched_.max_num_queued_reqs > 0 && stats.waiting >= sched_.max_num_queued_reqs;
-    const bool by_tokens = sched_.max_num_queued_tokens > 0 && stats.waiting > 0 &&
-                           stats.queued_tokens + length > sched_.max_num_queued_tokens;
-    return by_count || by_tokens;
   }
 
   void AbortRandom() {
@@ -107,9 +101,21 @@ class ModelTest : public ::testing::TestWithParam<int> {
     EndOf(id);
   }
 
+  // What is cached of a live prompt, for a time. Nothing else may come of it than another order of eviction.
+  void PinRandom() {
+    if (live_.empty()) return;
+    const Request& request =
+        *std::next(live_.begin(), Random(0, static_cast<int32_t>(live_.size()) - 1))->second.request;
+    const int32_t cached = scheduler_->CountCachedTokens(request.prompt, request.extra_keys);
+    EXPECT_LT(cached, static_cast<int32_t>(request.prompt.size()));
+    const auto pinned = scheduler_->PinPrefix(request.prompt, request.extra_keys, Random(0, 3), Random(0, 40));
+    ASSERT_TRUE(pinned.ok());
+    EXPECT_GE(*pinned, cached);
+  }
+
   void EndOf(RequestId id) {
     live_.erase(id);
-    ended_ = id;
+    ids_.ended = id;
   }
 
   void CheckPlan(const StepPlan& plan) {
@@ -133,6 +139,8 @@ class ModelTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(stats.used_blocks + stats.free_blocks, kv_.num_blocks - 1);
     EXPECT_EQ(stats.running + stats.waiting, static_cast<int32_t>(live_.size()));
     EXPECT_EQ(stats.queued_tokens == 0, stats.waiting == 0);
+    EXPECT_LE(stats.waiting_preempted, stats.waiting);
+    EXPECT_GE(stats.waiting_preempted, 0);
     EXPECT_EQ(scheduler_->HasWork(), !live_.empty());
     EXPECT_TRUE(stats.running > 0 || stats.used_blocks == 0);
   }
@@ -197,6 +205,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
     now_ms_ += 1;
     for (int32_t n = Random(0, 2); n > 0 && live_.size() < 30; --n) AddRandom();
     if (Random(0, 15) == 0) AbortRandom();
+    if (Random(0, 15) == 0) PinRandom();
     while (static_cast<int32_t>(in_flight_.size()) < scheduler_->max_in_flight()) {
       const size_t before = in_flight_.size();
       Plan();
@@ -211,6 +220,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
   std::mt19937 rng_;
   SchedConfig sched_;
   KvConfig kv_;
+  int32_t capacity_ = 0;  // tokens of one sequence
   int64_t now_ms_ = 1;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<KvCheckingExecutor> executor_;
@@ -218,8 +228,10 @@ class ModelTest : public ::testing::TestWithParam<int> {
   // The executor learns a salt with the first plan that may have its sequence.
   std::vector<std::pair<RequestId, std::string>> salts_;
   std::deque<std::pair<StepPlan, std::vector<std::pair<RequestId, std::string>>>> in_flight_;
-  RequestId last_id_ = 0;
-  RequestId ended_ = 0;  // one that may be used again
+  struct {
+    RequestId last = 0;
+    RequestId ended = 0;  // one that may be used again
+  } ids_;
   struct {
     int64_t steps = 0;
     int64_t finished = 0;

@@ -169,37 +169,55 @@ TEST_F(PolicyTest, TheWatermarkKeepsBlocksFreeNextToRunningOnes) {
   EXPECT_EQ(Rows(Step()), "4:20* 5:5*");  // 5 + 2 of 10: 3 stay
 }
 
-TEST_F(PolicyTest, TheQueueIsBoundedByRequests) {
-  sched_.max_num_seqs = 1;
-  sched_.max_num_queued_reqs = 2;
-  Add(1, 4, 2);
-  Add(2, 4, 2);
-  const Status full = AddWith(3, 4, 0, 0);
-  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(full.message(), "request 3: the queue is full, try again later: 2 requests wait, max_num_queued_reqs is 2");
-  EXPECT_EQ(Rows(Step()), "1:4*");
-  EXPECT_TRUE(AddWith(3, 4, 0, 0).ok());
-  EXPECT_FALSE(AddWith(4, 4, 0, 0).ok());
+TEST_F(PolicyTest, TokensAndPreemptedSequencesOfTheQueueAreCounted) {
+  sched_.max_num_seqs = 2;
+  kv_.num_blocks = 5;
+  Add(1, 8, 8);
+  Add(2, 7, 8);
+  EXPECT_EQ(scheduler().stats().queued_tokens, 15);
+  Step();
+  EXPECT_EQ(scheduler().stats().queued_tokens, 0);
+  Step();  // 1 needs a third block and 2 has to give its two
+  EXPECT_EQ(scheduler().stats().waiting, 1);
+  EXPECT_EQ(scheduler().stats().waiting_preempted, 1);
+  EXPECT_EQ(scheduler().stats().queued_tokens, 8);  // its prompt and one token of output
+  Add(3, 4, 8);
+  EXPECT_EQ(scheduler().stats().waiting, 2);
+  EXPECT_EQ(scheduler().stats().waiting_preempted, 1);
   scheduler().Finish(2);
-  EXPECT_TRUE(AddWith(4, 4, 0, 0).ok());
+  EXPECT_EQ(scheduler().stats().waiting_preempted, 0);
+  EXPECT_EQ(scheduler().stats().queued_tokens, 4);
 }
 
-TEST_F(PolicyTest, TheQueueIsBoundedByTokens) {
-  sched_.max_num_seqs = 1;
-  sched_.max_num_queued_tokens = 20;
-  ASSERT_TRUE(AddWith(1, 30, 0, 0, 3).ok());  // alone in the queue
-  const Status full = AddWith(2, 1, 0, 0);
-  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(full.message(),
-            "request 2: the queue is full, try again later: 30 tokens wait and it has 1, max_num_queued_tokens is 20");
-  EXPECT_EQ(Rows(Step()), "1:30*");
-  EXPECT_EQ(scheduler().stats().queued_tokens, 0);
-  ASSERT_TRUE(AddWith(2, 12, 0, 0).ok());
-  ASSERT_TRUE(AddWith(3, 8, 0, 0).ok());
-  EXPECT_EQ(scheduler().stats().queued_tokens, 20);
-  EXPECT_FALSE(AddWith(4, 1, 0, 0).ok());
-  scheduler().Finish(2);
-  EXPECT_TRUE(AddWith(4, 12, 0, 0).ok());
+TEST_F(PolicyTest, ASequenceThatDoesNotReadTheCacheComputesItsWholePrompt) {
+  Add(1, 12, 1);
+  Step();
+  auto request = Make(2, Range(12, 1000), 1);
+  request->read_prefix_cache = false;
+  ASSERT_TRUE(scheduler().Add(request).ok());
+  EXPECT_EQ(Rows(Step()), "2:12*");
+  ASSERT_TRUE(scheduler().Add(Make(3, Range(12, 1000), 1)).ok());
+  EXPECT_EQ(Rows(Step()), "3:4*");
+}
+
+TEST_F(PolicyTest, EveryExtraKeyKeepsPrefixesApart) {
+  ExtraKeys lora, path, image, digest;
+  lora.lora_name = "a";
+  path.lora_name = "a";
+  path.lora_path = "/new";
+  image.media = {{"cat", 2, 3}};
+  digest.embedding_digests = {"d"};
+  RequestId id = 0;
+  for (const char* expected : {"12*", "4*"}) {  // cold, then as each other's followers
+    for (const ExtraKeys& keys : {ExtraKeys{}, lora, path, image, digest}) {
+      auto request = Make(++id, Range(12, 1000), 1);
+      request->extra_keys = keys;
+      ASSERT_TRUE(scheduler().Add(request).ok());
+      const StepPlan plan = scheduler().Schedule();
+      EXPECT_EQ(Rows(plan), std::to_string(id) + ":" + expected);
+      scheduler().Update(plan, {plan.step_id, {}, {{id, {7}}}});
+    }
+  }
 }
 
 TEST_F(PolicyTest, RequestsRunOutOfTime) {

@@ -63,8 +63,8 @@ class RandomScheduling : public ::testing::TestWithParam<RandomCase> {
     request->max_tokens = Random(1, std::min(40, capacity_ + 1 - length));
     request->eos_token_ids = {0, 1};
     request->sampling.stop_token_ids = {2};
-    if (Random(0, 4) == 0) request->cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
-    executor_->SetSalt(id, request->cache_salt);
+    if (Random(0, 4) == 0) request->extra_keys.cache_salt = std::string(1, static_cast<char>('a' + Random(0, 1)));
+    executor_->SetSalt(id, request->extra_keys.cache_salt);
     ASSERT_TRUE(scheduler_->Add(request).ok());
     live_.insert(id);
     requests_[id] = request;

@@ -131,9 +131,9 @@ TEST_F(SchedulerTest, SameStepSharing) {
 TEST_F(SchedulerTest, SaltSeparatesRequests) {
   for (RequestId id = 1; id <= 3; ++id) {
     auto request = Make(id, Range(12, 7));
-    request->cache_salt = std::string(1, id == 3 ? 'b' : 'a');
+    request->extra_keys.cache_salt = std::string(1, id == 3 ? 'b' : 'a');
     scheduler();
-    executor_->SetSalt(id, request->cache_salt);
+    executor_->SetSalt(id, request->extra_keys.cache_salt);
     ASSERT_TRUE(scheduler().Add(request).ok());
   }
   EXPECT_EQ(Rows(Step()), "1:12* 2:4* 3:12*");

@@ -19,7 +19,11 @@ StepPlan SamplePlan() {
   added.tokens = {1, 2, 3, -1, std::numeric_limits<int32_t>::max()};
   added.num_prompt_tokens = 4;
   added.num_computed_tokens = 2;
-  added.sampling = {0.7f, 0.9f, 40, 0.05f, 0xDEADBEEFCAFEF00D, 3, {2, 11}};
+  added.sampling = {0.7f, 0.9f, 40, 0.05f, 0xDEADBEEFCAFEF00D, 3, {2, 11}, 0.8f, 1.5f, 0.25f, 0.2f, {}, {}, {}, {}};
+  added.sampling.logits = LogitsSpec{
+      1.1f, 0.5f, -0.25f, {{7, -1.5f}, {9, 100.0f}}, {3, 1, 2}, {{5}, {6, 7, 8}}, 0.8f, 1.75f, 3, 512, {10, 20}};
+  added.sampling.logprobs = LogprobsSpec{5, {1, 30000}};
+  added.sampling.prompt_logprobs = -1;
   added.block_ids = {{1, 2, 3}, {}, {4}};
   plan.added = {added, NewSequence{}};
   plan.diffs = {{5, 17, {{8}, {9, 10}}}, {6, 0, {}}};
@@ -32,8 +36,36 @@ StepResult SampleResult() {
   StepResult result;
   result.step_id = 3;
   result.status = Status::Internal("device \xC3\xA9 lost");
-  result.rows = {{9, {4}}, {5, {}}, {6, {-1, 7, 8}}};
+  result.rows = {{9, {4}, {{{4, -0.25f, 2}, {11, -0.125f, 1}}}}, {5, {}}, {6, {-1, 7, 8}}};
+  result.prompt_logprobs = {{9, 1, {{{3, -1.5f, 40}}, {}}}};
   return result;
+}
+
+void ExpectEqual(const SamplingSpec& a, const SamplingSpec& b) {
+  EXPECT_EQ(a.typical_p, b.typical_p);
+  EXPECT_EQ(a.top_n_sigma, b.top_n_sigma);
+  EXPECT_EQ(a.xtc_probability, b.xtc_probability);
+  EXPECT_EQ(a.xtc_threshold, b.xtc_threshold);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
+  ASSERT_EQ(a.logits.has_value(), b.logits.has_value());
+  if (a.logits) {
+    EXPECT_EQ(a.logits->repetition_penalty, b.logits->repetition_penalty);
+    EXPECT_EQ(a.logits->frequency_penalty, b.logits->frequency_penalty);
+    EXPECT_EQ(a.logits->presence_penalty, b.logits->presence_penalty);
+    EXPECT_EQ(a.logits->logit_bias, b.logits->logit_bias);
+    EXPECT_EQ(a.logits->allowed, b.logits->allowed);
+    EXPECT_EQ(a.logits->bad_words, b.logits->bad_words);
+    EXPECT_EQ(a.logits->dry_multiplier, b.logits->dry_multiplier);
+    EXPECT_EQ(a.logits->dry_base, b.logits->dry_base);
+    EXPECT_EQ(a.logits->dry_allowed_length, b.logits->dry_allowed_length);
+    EXPECT_EQ(a.logits->dry_range, b.logits->dry_range);
+    EXPECT_EQ(a.logits->dry_breakers, b.logits->dry_breakers);
+  }
+  ASSERT_EQ(a.logprobs.has_value(), b.logprobs.has_value());
+  if (a.logprobs) {
+    EXPECT_EQ(a.logprobs->num_top, b.logprobs->num_top);
+    EXPECT_EQ(a.logprobs->ids, b.logprobs->ids);
+  }
 }
 
 void ExpectEqual(const StepPlan& a, const StepPlan& b) {
@@ -55,6 +87,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
     EXPECT_EQ(x.sampling.seed, y.sampling.seed);
     EXPECT_EQ(x.sampling.min_tokens, y.sampling.min_tokens);
     EXPECT_EQ(x.sampling.banned_until_min, y.sampling.banned_until_min);
+    ExpectEqual(x.sampling, y.sampling);
   }
   ASSERT_EQ(a.diffs.size(), b.diffs.size());
   for (size_t i = 0; i < a.diffs.size(); ++i) {
@@ -95,16 +128,21 @@ TEST(StepCodec, ResultRoundTrip) {
   ASSERT_EQ(decoded.value().rows.size(), 3u);
   EXPECT_EQ(decoded.value().rows[2].id, 6u);
   EXPECT_EQ(decoded.value().rows[2].tokens, (std::vector<TokenId>{-1, 7, 8}));
+  EXPECT_EQ(decoded.value().rows[0].logprobs, SampleResult().rows[0].logprobs);
+  ASSERT_EQ(decoded.value().prompt_logprobs.size(), 1u);
+  EXPECT_EQ(decoded.value().prompt_logprobs[0].id, 9u);
+  EXPECT_EQ(decoded.value().prompt_logprobs[0].first_position, 1);
+  EXPECT_EQ(decoded.value().prompt_logprobs[0].positions, SampleResult().prompt_logprobs[0].positions);
 }
 
 TEST(StepCodec, BytesAreLittleEndian) {
   StepResult result;
   result.step_id = 0x0102;
   const std::string bytes = EncodeStepResult(result);
-  // Header 16, step_id 8, status code 4, message count 4, row count 4.
-  ASSERT_EQ(bytes.size(), 36u);
-  EXPECT_EQ(bytes.substr(0, 8), std::string("FLLP\x01\0\x02\0", 8));
-  EXPECT_EQ(bytes.substr(16), std::string("\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20));
+  // Header 16, step_id 8, status code 4, message count 4, row count 4, count of prompt logprobs 4.
+  ASSERT_EQ(bytes.size(), 40u);
+  EXPECT_EQ(bytes.substr(0, 8), std::string("FLLP\x02\0\x02\0", 8));
+  EXPECT_EQ(bytes.substr(16), std::string("\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24));
 }
 
 TEST(StepCodec, RefusesEveryTruncation) {
@@ -139,8 +177,8 @@ TEST(StepCodec, RefusesTheOtherKindAndVersion) {
   EXPECT_EQ(DecodeStepResult(EncodeStepPlan(SamplePlan())).status().message(), "step message: kind must be 2, got 1");
   EXPECT_EQ(DecodeStepPlan(EncodeStepResult(SampleResult())).status().message(), "step message: kind must be 1, got 2");
   std::string bytes = EncodeStepPlan(SamplePlan());
-  bytes[4] = 2;
-  EXPECT_EQ(DecodeStepPlan(bytes).status().message(), "step message: version must be 1, got 2");
+  bytes[4] = 1;
+  EXPECT_EQ(DecodeStepPlan(bytes).status().message(), "step message: version must be 2, got 1");
 }
 
 // With the checksum put right, changed bytes must decode to something or be refused, never read or allocate beyond.

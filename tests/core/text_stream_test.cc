@@ -33,6 +33,7 @@ Request MakeRequest(std::vector<std::string> stop = {}, Ids prompt = {0}) {
 struct Output {
   std::string text;
   Ids ids;
+  std::vector<int32_t> offsets;
   std::string stop;
   std::vector<std::string> portions;
 };
@@ -49,6 +50,8 @@ Output Generate(const std::shared_ptr<const TokenTable>& table, const Request& r
     out.text += u.text;
     out.portions.push_back(u.text);
     out.ids.insert(out.ids.end(), ids.begin() + at, ids.begin() + at + u.num_tokens);
+    EXPECT_EQ(u.text_offsets.size(), u.num_tokens);
+    out.offsets.insert(out.offsets.end(), u.text_offsets.begin(), u.text_offsets.end());
     at += n;
     if (u.stop_string) {
       out.stop = *u.stop_string;
@@ -90,6 +93,44 @@ TEST(Detokenizer, IncompleteCharacterIsFlushedAtFinish) {
   EXPECT_EQ(Generate(table, MakeRequest(), {2, 4}).text, "\xEF\xBF\xBDok");
 }
 
+TEST(TextOffsets, AreCharactersInFrontOfATokensOwnText) {
+  const auto table = Table({"\xC3\xA9t", "\xF0\x9F", "\x98\x80", "ok", "\xE2"});
+  // ét | two halves of one character | ok
+  EXPECT_EQ(Generate(table, MakeRequest(), {2, 3, 4, 5}).offsets, (std::vector<int32_t>{0, 2, 2, 3}));
+  // Special tokens and ids without text stand where the text has got to.
+  EXPECT_EQ(Generate(table, MakeRequest(), {0, 5, 1, 99, 5}).offsets, (std::vector<int32_t>{0, 0, 2, 2, 2}));
+  // A token that proves an unfinished character broken stands behind its replacement.
+  EXPECT_EQ(Generate(table, MakeRequest(), {6, 5, 6, 6, 5}).offsets, (std::vector<int32_t>{0, 1, 3, 4, 5}));
+  // What is held back counts; tokens after the match are gone.
+  EXPECT_EQ(Generate(table, MakeRequest({"okokt"}), {5, 5, 5}).offsets, (std::vector<int32_t>{0, 2, 4}));
+  EXPECT_EQ(Generate(table, MakeRequest({"kok"}), {5, 5, 5}).offsets, (std::vector<int32_t>{0, 2}));
+  // A stop token, and the dropped space at the start.
+  EXPECT_EQ(Generate(table, MakeRequest(), {5, 6, 2}, FinishReason::kStop).offsets, (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(Generate(Table({" a", "b"}, true), MakeRequest(), {2, 3, 2}).offsets, (std::vector<int32_t>{0, 1, 2}));
+}
+
+TEST(StopStrings, IncompleteCharacterBeforeAStopTokenIsShown) {
+  const auto table = Table({"a", "\xE2\x82"});
+  EXPECT_EQ(Generate(table, MakeRequest(), {2, 3, 1}, FinishReason::kStop).text, "a\xEF\xBF\xBD");
+}
+
+TEST(StopStrings, TextOfASpecialTokenStopsThoughItIsNotShown) {
+  const auto table = Table({"a", "\xE2", "</s>x"});
+  const Output out = Generate(table, MakeRequest({"zz", "</s>"}), {2, 3, 1, 2});
+  EXPECT_EQ(out.text, "a\xEF\xBF\xBD");
+  EXPECT_EQ(out.stop, "</s>");
+  EXPECT_EQ(out.ids, (Ids{2, 3, 1}));
+  EXPECT_EQ(out.offsets, (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Generate(table, MakeRequest({"/s"}), {2, 1, 2}).text, "aa");  // another text than the token's
+  EXPECT_EQ(Generate(table, MakeRequest({"</s>"}), {2, 4}).text, "a");    // the same in plain text
+  EXPECT_EQ(Generate(table, MakeRequest({"\xEF\xBF\xBD", "</s>"}), {3, 1}).stop, "\xEF\xBF\xBD");
+  Request request = MakeRequest({"</s>"});
+  request.sampling.min_tokens = 2;
+  EXPECT_EQ(Generate(table, request, {2, 1, 2, 1, 2}).ids, (Ids{2, 1, 2, 1}));
+  request.sampling.skip_special_tokens = false;
+  EXPECT_EQ(Generate(table, request, {2, 1, 2, 1, 2}).text, "a</s>a");
+}
+
 TEST(StopStrings, TruncatesAtItsStart) {
   const auto table = Table({"a", "b", "c", "xSTy", "OP"});
   EXPECT_EQ(Generate(table, MakeRequest({"bc"}), {2, 3, 4, 2}).text, "a");
@@ -129,13 +170,39 @@ TEST(StopStrings, SelfOverlappingPattern) {
   EXPECT_EQ(Generate(table, MakeRequest({"abab"}), {2, 3, 2, 2, 3, 2, 3}).text, "aba");
 }
 
-TEST(StopStrings, HoldsBackAllButOneCharacterOfTheLongest) {
-  const auto table = Table({"\xC3\xA9", "a"});  // é
-  const Output out = Generate(table, MakeRequest({"xyz", "\xC3\xA9q"}), {2, 3, 2, 2, 3});
-  // Two characters are held; each new one releases one; the finish releases all.
-  EXPECT_EQ(out.portions, (std::vector<std::string>{"", "", "\xC3\xA9", "a",
-                                                    "\xC3\xA9\xC3\xA9"
-                                                    "a"}));
+TEST(StopStrings, HoldsBackOnlyWhatMayBeginOne) {
+  const auto table = Table({"\xC3\xA9", "a", "x"});  // é
+  const Output out = Generate(table, MakeRequest({"xyz", "\xC3\xA9q"}), {2, 3, 2, 2, 4, 4, 3, 4});
+  EXPECT_EQ(out.portions, (std::vector<std::string>{"",
+                                                    "\xC3\xA9"
+                                                    "a",
+                                                    "", "\xC3\xA9", "\xC3\xA9", "x", "xa", "x"}));
+}
+
+TEST(StopStrings, ThePartHeldIsTheLongestThatBeginsAStopString) {
+  std::mt19937 rng(5);
+  const auto table = Table({"a", "b", "ab", "ba", "aab"});
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::string> stops(1 + rng() % 3);
+    for (std::string& stop : stops) {
+      for (size_t k = 0, len = rng() % 6; k < len; ++k) stop.push_back("ab"[rng() % 2]);
+      stop.push_back('c');  // never comes, so nothing matches
+    }
+    TextStream stream(table, MakeRequest(stops));
+    std::string whole, sent;
+    for (int i = 0; i < 30; ++i) {
+      const Ids ids = {static_cast<TokenId>(2 + rng() % 5)};
+      whole += table->bytes[ids[0]];
+      sent += stream.Append(ids).text;
+      size_t held = 0;
+      for (const std::string& stop : stops) {
+        for (size_t n = 1; n < stop.size(); ++n) {
+          if (whole.ends_with(stop.substr(0, n))) held = std::max(held, n);
+        }
+      }
+      EXPECT_EQ(sent, whole.substr(0, whole.size() - held));
+    }
+  }
 }
 
 TEST(StopStrings, FirstMinTokensAreNotSearched) {
@@ -167,11 +234,11 @@ TEST(StopStrings, StopTokenTextIsLeftOut) {
 }
 
 TEST(StopStrings, AbortFlushesWhatIsHeld) {
-  TextStream stream(Table({"ab"}), MakeRequest({"long stop"}));
+  TextStream stream(Table({"lo"}), MakeRequest({"long stop"}));
   const Ids ids = {2};
   EXPECT_EQ(stream.Append(ids).text, "");
   const TextUpdate last = stream.Append({}, FinishReason::kAbort);
-  EXPECT_EQ(last.text, "ab");
+  EXPECT_EQ(last.text, "lo");
   EXPECT_EQ(last.num_tokens, 0u);
 }
 
@@ -221,6 +288,7 @@ TEST(StopStrings, RandomPortionsGiveTheSameAsOneByOneAndTheNaiveSearch) {
       EXPECT_EQ(out->text, expected.text);
       EXPECT_EQ(out->stop, expected.stop);
       EXPECT_EQ(out->ids.size(), expected.num_tokens);
+      EXPECT_EQ(out->offsets, single.offsets);
     }
     matched += !expected.stop.empty();
   }

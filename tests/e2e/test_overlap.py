@@ -1,12 +1,13 @@
-"""Overlapped steps give the tokens of one step at a time."""
+"""Overlapped steps give the tokens of one step at a time. FASTLLM_OVERLAP_REQUESTS sets how many requests (40)."""
 
+import os
 import random
 
 from conftest import ids_of
 
 from fastllm_core import SamplingParams
 
-REQUESTS = 40
+REQUESTS = int(os.environ.get("FASTLLM_OVERLAP_REQUESTS", "40"))
 
 
 def mixed_load(golden) -> tuple[list[list[int]], list[SamplingParams]]:
@@ -41,7 +42,7 @@ def outcomes(llm, prompts, params) -> list[tuple]:
     ]
 
 
-def test_40_mixed_requests_on_and_off(make_llm, golden):
+def test_mixed_requests_on_and_off(make_llm, golden):
     prompts, params = mixed_load(golden)
     # A pool that is too small for all and a small step: chunks, prefix hits and preemptions take part.
     options = {"num_gpu_blocks_override": 40, "max_num_seqs": 12, "max_num_batched_tokens": 96}

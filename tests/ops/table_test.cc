@@ -1,5 +1,7 @@
 #include "ops/table/op_table.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -10,13 +12,16 @@
 namespace fastllm::ops {
 namespace {
 
-constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm, OpId::kRope,
-                            OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul, OpId::kSample,
-                            OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,  OpId::kRopeKvWrite,
-                            OpId::kAttentionPlan, OpId::kAttentionBound};
+constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm,     OpId::kRope,
+                            OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,     OpId::kSample,
+                            OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,      OpId::kRopeKvWrite,
+                            OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding,
+                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul};
 
-// Attention on the CPU needs no plan.
-bool IsCpuOp(OpId op) { return op != OpId::kAttentionPlan && op != OpId::kAttentionBound; }
+// Attention on the CPU needs no plan, and its MLP no fused product.
+bool IsCpuOp(OpId op) {
+  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul;
+}
 
 void Fn1() {}
 void Fn2() {}
@@ -54,12 +59,26 @@ TEST(OpTable, EntryNamesAreUniqueAndSayTheirOp) {
 }
 
 TEST(OpTable, BestArmOfTheMachineWins) {
-  const auto r = BuiltinOps().Find({OpId::kRmsNorm, Device::kCpu, DType::kF32});
+  OpTable best;
+  RegisterCpuOps(best, DetectCpuIsa());
+  const auto r = best.Find({OpId::kRmsNorm, Device::kCpu, DType::kF32});
   ASSERT_TRUE(r.ok());
-  EXPECT_EQ((*r)->priority, static_cast<int32_t>(DetectCpuIsa()));
+  // VNNI adds a quantised linear and nothing else.
+  EXPECT_EQ((*r)->priority, std::min(static_cast<int32_t>(DetectCpuIsa()), static_cast<int32_t>(CpuIsa::kAvx512)));
   OpTable plain;
   RegisterCpuOps(plain, CpuIsa::kPlain);
   EXPECT_STREQ(plain.Find({OpId::kRmsNorm, Device::kCpu, DType::kF32}).value()->name, "cpu.rms_norm.f32");
+}
+
+TEST(OpTable, TheEnvironmentForcesAnArm) {
+  ASSERT_EQ(setenv("FASTLLM_CPU_ISA", "plain", 1), 0);
+  OpTable plain;
+  RegisterCpuOps(plain);
+  EXPECT_STREQ(plain.Find({OpId::kRmsNorm, Device::kCpu, DType::kF32}).value()->name, "cpu.rms_norm.f32");
+  ASSERT_EQ(setenv("FASTLLM_CPU_ISA", "avx1024", 1), 0);
+  OpTable unknown;
+  EXPECT_ANY_THROW(RegisterCpuOps(unknown));
+  ASSERT_EQ(unsetenv("FASTLLM_CPU_ISA"), 0);
 }
 
 TEST(OpTable, HighestPriorityThenFirstRegistered) {

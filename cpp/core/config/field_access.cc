@@ -35,6 +35,9 @@ constexpr std::string_view TypeName() {
   if constexpr (std::is_same_v<T, std::string>) return "string";
   if constexpr (std::is_same_v<T, std::vector<int32_t>>) return "list[int32]";
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list[string]";
+  if constexpr (std::is_same_v<T, std::vector<std::vector<int32_t>>>) return "list[list[int32]]";
+  if constexpr (std::is_same_v<T, std::vector<LogitBias>>) return "map[int32,float]";
+  if constexpr (std::is_same_v<T, JsonText>) return "json";
 }
 
 std::vector<std::string> SplitChoices(std::string_view choices) {
@@ -87,9 +90,25 @@ Status CheckString(const std::string& name, const FieldCheck& check, const std::
   return Refuse(name, "one of " + list, FormatFieldValue(v));
 }
 
+std::string Indexed(std::string_view name, int64_t index) {
+  std::string out(name);
+  out += '[';
+  out += std::to_string(index);
+  out += ']';
+  return out;
+}
+
+Status CheckBias(const std::string& name, const FieldCheck& check, const LogitBias& v) {
+  FASTLLM_RETURN_IF_ERROR(CheckInteger<int32_t>(name + " token id", AtLeast(0), v.id));
+  return CheckFloat(Indexed(name, v.id), check, v.bias);
+}
+
 template <typename T>
 Status CheckValue(const std::string& name, const FieldCheck& check, const T& v) {
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, JsonText>) {
+    return Status::Ok();
+  } else if constexpr (std::is_same_v<T, std::vector<LogitBias>>) {
+    for (const LogitBias& bias : v) FASTLLM_RETURN_IF_ERROR(CheckBias(name, check, bias));
     return Status::Ok();
   } else if constexpr (kIsInteger<T>) {
     return CheckInteger<T>(name, check, v);
@@ -101,7 +120,7 @@ Status CheckValue(const std::string& name, const FieldCheck& check, const T& v) 
     return v ? CheckValue(name, check, *v) : Status::Ok();
   } else {
     for (size_t i = 0; i < v.size(); ++i) {
-      FASTLLM_RETURN_IF_ERROR(CheckValue(name + "[" + std::to_string(i) + "]", check, v[i]));
+      FASTLLM_RETURN_IF_ERROR(CheckValue(Indexed(name, static_cast<int64_t>(i)), check, v[i]));
     }
     return Status::Ok();
   }
@@ -157,6 +176,20 @@ Status Convert(const FieldInfo& info, const FieldValue& value, std::string* out)
   return Status::Ok();
 }
 
+Status ConvertIds(std::string_view name, const FieldCheck& check, const std::vector<int64_t>& list,
+                  std::vector<int32_t>* out) {
+  out->clear();
+  out->reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    // The name is made for an error alone: a list may be long.
+    if (const Status status = CheckInteger<int32_t>("", check, list[i]); !status.ok()) {
+      return CheckInteger<int32_t>(Indexed(name, static_cast<int64_t>(i)), check, list[i]);
+    }
+    out->push_back(static_cast<int32_t>(list[i]));
+  }
+  return Status::Ok();
+}
+
 Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<int32_t>* out) {
   out->clear();
   if (const auto* strings = std::get_if<std::vector<std::string>>(&value); strings && strings->empty()) {
@@ -164,11 +197,40 @@ Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<int32
   }
   const auto* list = std::get_if<std::vector<int64_t>>(&value);
   if (list == nullptr) return Refuse(std::string(info.name), "a list of integers", FormatFieldValue(value));
-  for (size_t i = 0; i < list->size(); ++i) {
-    const std::string name = std::string(info.name) + "[" + std::to_string(i) + "]";
-    FASTLLM_RETURN_IF_ERROR(CheckInteger<int32_t>(name, info.check, (*list)[i]));
-    out->push_back(static_cast<int32_t>((*list)[i]));
+  return ConvertIds(info.name, info.check, *list, out);
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<std::vector<int32_t>>* out) {
+  out->clear();
+  if (const auto* empty = std::get_if<std::vector<int64_t>>(&value); empty && empty->empty()) return Status::Ok();
+  const auto* lists = std::get_if<std::vector<std::vector<int64_t>>>(&value);
+  if (lists == nullptr) return Refuse(std::string(info.name), "a list of lists of integers", FormatFieldValue(value));
+  out->resize(lists->size());
+  for (size_t i = 0; i < lists->size(); ++i) {
+    const std::string name = Indexed(info.name, static_cast<int64_t>(i));
+    FASTLLM_RETURN_IF_ERROR(ConvertIds(name, info.check, (*lists)[i], &(*out)[i]));
   }
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, std::vector<LogitBias>* out) {
+  const auto* biases = std::get_if<std::vector<std::pair<int64_t, double>>>(&value);
+  const std::string name(info.name);
+  if (biases == nullptr) return Refuse(name, "a map from token ids to numbers", FormatFieldValue(value));
+  out->clear();
+  out->reserve(biases->size());
+  for (const auto& [id, bias] : *biases) {
+    FASTLLM_RETURN_IF_ERROR(CheckInteger<int32_t>(name + " token id", AtLeast(0), id));
+    FASTLLM_RETURN_IF_ERROR(CheckFloat(Indexed(name, id), info.check, bias));
+    out->push_back({static_cast<int32_t>(id), static_cast<float>(bias)});
+  }
+  return Status::Ok();
+}
+
+Status Convert(const FieldInfo& info, const FieldValue& value, JsonText* out) {
+  const auto* json = std::get_if<JsonText>(&value);
+  if (json == nullptr) return Refuse(std::string(info.name), "a JSON object", FormatFieldValue(value));
+  *out = *json;
   return Status::Ok();
 }
 
@@ -201,6 +263,14 @@ Status Assign(const FieldInfo& info, const FieldValue& value, const T& fallback,
   return Status::Ok();
 }
 
+// The double whose shortest decimal is that of the float.
+double ShortestDouble(float v) {
+  double shortest = v;
+  const std::string text = NumberText(v);
+  if (std::isfinite(v)) std::from_chars(text.data(), text.data() + text.size(), shortest);
+  return shortest;
+}
+
 template <typename T>
 FieldValue ToFieldValue(const T& v) {
   if constexpr (Unwrapped<T>::kOptional) {
@@ -208,12 +278,21 @@ FieldValue ToFieldValue(const T& v) {
   } else if constexpr (kIsInteger<T>) {
     return static_cast<int64_t>(v);
   } else if constexpr (std::is_same_v<T, float>) {
-    double shortest = v;
-    const std::string text = NumberText(v);
-    if (std::isfinite(v)) std::from_chars(text.data(), text.data() + text.size(), shortest);
-    return shortest;
+    return ShortestDouble(v);
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
     return std::vector<int64_t>(v.begin(), v.end());
+  } else if constexpr (std::is_same_v<T, std::vector<std::vector<int32_t>>>) {
+    std::vector<std::vector<int64_t>> lists;
+    lists.reserve(v.size());
+    for (const auto& list : v) lists.emplace_back(list.begin(), list.end());
+    return lists;
+  } else if constexpr (std::is_same_v<T, std::vector<LogitBias>>) {
+    std::vector<std::pair<int64_t, double>> biases;
+    biases.reserve(v.size());
+    for (const LogitBias& b : v) biases.emplace_back(b.id, ShortestDouble(b.bias));
+    return biases;
+  } else if constexpr (std::is_same_v<T, JsonText>) {
+    return v.text.empty() ? FieldValue() : FieldValue(v);
   } else {
     return v;
   }
@@ -258,6 +337,17 @@ Result<FieldValue> GetField(const S& s, std::string_view name) {
 }
 
 template <typename S>
+std::string_view FieldType(std::string_view name) {
+  std::string_view type;
+  S defaults;
+  VisitFields(defaults, [&](const FieldInfo& info, auto& field) {
+    using T = std::remove_reference_t<decltype(field)>;
+    if (info.name == name) type = TypeName<typename Unwrapped<T>::type>();
+  });
+  return type;
+}
+
+template <typename S>
 std::vector<FieldDescription> ListFields() {
   std::vector<FieldDescription> out;
   S defaults;
@@ -291,6 +381,7 @@ Status ValidateFields(const S& s) {
 #define FASTLLM_INSTANTIATE(S)                                          \
   template Status SetField<S>(S&, std::string_view, const FieldValue&); \
   template Result<FieldValue> GetField<S>(const S&, std::string_view);  \
+  template std::string_view FieldType<S>(std::string_view);             \
   template std::vector<FieldDescription> ListFields<S>();               \
   template Status ValidateFields<S>(const S&);
 FASTLLM_INSTANTIATE(EngineConfig)

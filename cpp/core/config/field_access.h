@@ -5,22 +5,26 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "fastllm/field.h"
+#include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
 
 namespace fastllm {
 
 // A value as JSON, Python or a command line brings it. Monostate is null / None.
 using FieldValue =
-    std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
+    std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
+                 std::vector<std::vector<int64_t>>, std::vector<std::pair<int64_t, double>>, JsonText>;
 
 // One field, described for help text and generated bindings.
 struct FieldDescription {
   std::string name;          // snake_case
-  std::string type;          // bool, int32, int64, float, string, list[int32], list[string]
+  std::string type;          // bool, int32, int64, float, string, list[int32], list[string], list[list[int32]],
+                             // map[int32,float], json
   bool optional = false;     // null is a value of its own
   FieldValue default_value;  // as GetField() of a fresh struct
   std::string help;
@@ -35,7 +39,7 @@ struct FieldDescription {
 //   null   resets an optional field to "not set" and any other field to its default
 //   int    for integer and float fields; refused outside the field's type and bounds, never truncated
 //   double for float fields; for integer fields only when it is a whole number below 2^53
-//   string for string fields, and for list[string] as a list of one; an empty list for either kind of list
+//   string for string fields, and for list[string] as a list of one; an empty list for every kind of list
 // Errors: kNotFound for an unknown name, with the nearest known one; kInvalidArgument for a value of the wrong type
 // or outside its limits ("top_p must be in (0, 1], got 1.5").
 template <typename S>
@@ -46,6 +50,10 @@ Status SetField(S& s, std::string_view name, const FieldValue& value);
 template <typename S>
 Result<FieldValue> GetField(const S& s, std::string_view name);
 
+// FieldDescription::type of a field; "" for an unknown name.
+template <typename S>
+std::string_view FieldType(std::string_view name);
+
 // All fields in declaration order.
 template <typename S>
 std::vector<FieldDescription> ListFields();
@@ -55,8 +63,12 @@ template <typename S>
 Status ValidateFields(const S& s);
 
 // Reads a command-line word as a value of the field: true/false/1/0/yes/no/on/off for bool, "none" for an optional,
-// "1,2,3" for list[int32], the whole word as one element for list[string]. Bounds are left to SetField().
+// "1,2,3" for list[int32], "1,2;3" for list[list[int32]], "5:-1.5,7:2" for map[int32,float], the whole word as one
+// element for list[string]. Bounds are left to SetField(), and JSON to whoever reads it.
 Result<FieldValue> ParseFieldText(const FieldDescription& field, std::string_view text);
+
+// The token id that the key of a map[int32,float] spells: JSON has no other keys than strings.
+Result<int64_t> ParseTokenKey(std::string_view name, std::string_view text);
 
 // The value as messages and help show it: null, true, 16, 0.9, 'auto', [1, 2], ['a', 'b']. Long strings are cut.
 std::string FormatFieldValue(const FieldValue& value);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "core/config/field_access.h"
 #include "core/config/number_text.h"
@@ -79,7 +80,42 @@ Result<FieldValue> ParseIntList(const FieldDescription& field, std::string_view 
   return FieldValue(std::move(list));
 }
 
+Result<FieldValue> ParseIntLists(const FieldDescription& field, std::string_view text) {
+  std::vector<std::vector<int64_t>> lists;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find(';', at), text.size());
+    FASTLLM_ASSIGN_OR_RETURN(FieldValue list, ParseIntList(field, text.substr(at, end - at)));
+    lists.push_back(std::get<std::vector<int64_t>>(std::move(list)));
+    at = end + 1;
+  }
+  return FieldValue(std::move(lists));
+}
+
+Result<FieldValue> ParseBiases(const FieldDescription& field, std::string_view text) {
+  std::vector<std::pair<int64_t, double>> biases;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view item = text.substr(at, comma - at);
+    const size_t colon = item.find(':');
+    if (colon == std::string_view::npos) return BadText(field, "id:bias pairs with commas between", text);
+    FASTLLM_ASSIGN_OR_RETURN(const int64_t id, ParseTokenKey(field.name, item.substr(0, colon)));
+    const auto bias = ParseNumber<double>(item.substr(colon + 1));
+    if (!bias) return BadText(field, "id:bias pairs with commas between", text);
+    biases.emplace_back(id, *bias);
+    at = comma + 1;
+  }
+  return FieldValue(std::move(biases));
+}
+
 }  // namespace
+
+Result<int64_t> ParseTokenKey(std::string_view name, std::string_view text) {
+  if (const auto id = ParseNumber<int64_t>(text)) return *id;
+  std::string message(name);
+  message += " keys must be token ids, got ";
+  message += Quoted(text);
+  return Status::InvalidArgument(std::move(message));
+}
 
 std::string BoundsText(double lo, double hi, bool lo_open) {
   if (std::isfinite(lo) && std::isfinite(hi)) {
@@ -98,6 +134,16 @@ std::string FormatFieldValue(const FieldValue& value) {
     std::string operator()(double v) const { return NumberText(v); }
     std::string operator()(const std::string& v) const { return Quoted(v); }
     std::string operator()(const std::vector<int64_t>& v) const { return FormatList(v, NumberText<int64_t>); }
+    std::string operator()(const std::vector<std::vector<int64_t>>& v) const {
+      return FormatList(v, [](const auto& list) { return FormatList(list, NumberText<int64_t>); });
+    }
+    std::string operator()(const std::vector<std::pair<int64_t, double>>& v) const {
+      std::string out = FormatList(v, [](const auto& b) { return NumberText(b.first) + ": " + NumberText(b.second); });
+      out.front() = '{';
+      out.back() = '}';
+      return out;
+    }
+    std::string operator()(const JsonText& v) const { return Quoted(v.text); }
     std::string operator()(const std::vector<std::string>& v) const {
       return FormatList(v, [](const std::string& s) { return Quoted(s); });
     }
@@ -117,6 +163,9 @@ Result<FieldValue> ParseFieldText(const FieldDescription& field, std::string_vie
     return BadText(field, "a number", text);
   }
   if (field.type == "list[int32]") return ParseIntList(field, text);
+  if (field.type == "list[list[int32]]") return ParseIntLists(field, text);
+  if (field.type == "map[int32,float]") return ParseBiases(field, text);
+  if (field.type == "json") return FieldValue(JsonText{std::string(text)});
   if (field.type == "list[string]") return FieldValue(std::vector<std::string>{std::string(text)});
   return FieldValue(std::string(text));
 }
@@ -137,17 +186,55 @@ int EditDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-Status UnknownOption(std::string_view name, const std::vector<std::string>& known) {
-  const std::string wanted = Normalized(name.substr(0, kMaxShownChars));
+namespace {
+
+// The words of a normalized name, "__max_num_seqs" -> max, num, seqs.
+std::set<std::string_view> Words(std::string_view name) {
+  std::set<std::string_view> words;
+  for (size_t at = 0; at < name.size();) {
+    const size_t end = std::min(name.find('_', at), name.size());
+    if (end > at) words.insert(name.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// Letters of the words that are in both.
+size_t SharedLetters(std::string_view a, std::string_view b) {
+  const std::set<std::string_view> words = Words(a);
+  size_t letters = 0;
+  for (const std::string_view word : Words(b)) letters += words.contains(word) ? word.size() : 0;
+  return letters;
+}
+
+// The one that a user who typed `wanted` may have meant; null when none is near. A slip of the fingers first, then the
+// one with the most in common that is not just a filler word.
+const std::string* Nearest(const std::string& wanted, const std::vector<std::string>& known) {
+  constexpr size_t kFiller = 3;
   const std::string* best = nullptr;
   int best_distance = std::max<int>(2, static_cast<int>(wanted.size()) / 3) + 1;
+  const std::string* related = nullptr;
+  size_t most_shared = kFiller;
   for (const std::string& candidate : known) {
-    const int distance = EditDistance(wanted, candidate);
-    if (distance < best_distance && distance < static_cast<int>(candidate.size())) {
+    const std::string name = Normalized(candidate);
+    const int distance = EditDistance(wanted, name);
+    if (distance < best_distance && distance < static_cast<int>(name.size())) {
       best = &candidate;
       best_distance = distance;
     }
+    if (const size_t shared = SharedLetters(wanted, name); shared > most_shared) {
+      related = &candidate;
+      most_shared = shared;
+    }
   }
+  return best != nullptr ? best : related;
+}
+
+}  // namespace
+
+Status UnknownOption(std::string_view name, const std::vector<std::string>& known) {
+  const std::string wanted = Normalized(name.substr(0, kMaxShownChars));
+  const std::string* best = Nearest(wanted, known);
   std::string message = "unknown option " + Quoted(name);
   if (best != nullptr) return Status::NotFound(message + "; did you mean '" + *best + "'?");
   message += "; known options: ";

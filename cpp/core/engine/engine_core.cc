@@ -18,6 +18,7 @@ struct EngineCore::Impl {
       : has_tokens(tokens != nullptr),
         capacity_tokens(int64_t{kv.num_blocks - 1} * kv.block_size),
         stall_timeout(options.stall_timeout),
+        channels(sched),
         loop(sched, kv, std::move(executor), std::move(tokens), std::move(options.recorder), &channels) {}
 
   const bool has_tokens;
@@ -25,6 +26,7 @@ struct EngineCore::Impl {
   const std::chrono::milliseconds stall_timeout;
   EngineChannels channels;
   EngineLoop loop;
+  std::mutex kv_events_mutex;
   std::once_flag stopped;
   std::thread thread;
 };
@@ -41,23 +43,49 @@ EngineCore::EngineCore(const SchedConfig& sched, const KvConfig& kv, std::unique
 
 EngineCore::~EngineCore() { Shutdown(); }
 
-Status EngineCore::Add(std::shared_ptr<const Request> request) {
-  if (!request->sampling.stop.empty() && !impl_->has_tokens) {
+Status EngineCore::Check(const Request& request) const {
+  if (!request.sampling.stop.empty() && !impl_->has_tokens) {
     return Status::InvalidArgument("stop strings need a token table, and this engine was made without one");
   }
   // The last output token is never fed back, so it takes no place in the KV cache.
-  const int64_t need = static_cast<int64_t>(request->prompt.size()) + request->max_tokens - 1;
+  const int64_t need = static_cast<int64_t>(request.prompt.size()) + request.max_tokens - 1;
   if (need > impl_->capacity_tokens) {
     return Status::InvalidArgument("prompt + max_tokens - 1 must be at most " + std::to_string(impl_->capacity_tokens) +
                                    ", the tokens that the KV cache holds, got " + std::to_string(need));
   }
+  return Status::Ok();
+}
+
+Status EngineCore::Add(std::shared_ptr<const Request> request) {
+  FASTLLM_RETURN_IF_ERROR(Check(*request));
   return impl_->channels.inbox.Add(std::move(request));
+}
+
+Status EngineCore::AddAll(std::vector<std::shared_ptr<const Request>> requests) {
+  for (const auto& request : requests) FASTLLM_RETURN_IF_ERROR(Check(*request));
+  return impl_->channels.inbox.AddAll(std::move(requests));
 }
 
 void EngineCore::Abort(RequestId id) { impl_->channels.inbox.Abort(id); }
 
 std::vector<RequestDelta> EngineCore::Drain(std::chrono::milliseconds timeout) {
-  return impl_->channels.outbox.Drain(timeout);
+  std::vector<RequestDelta> deltas;
+  impl_->channels.outbox.Drain(timeout, &deltas);
+  return deltas;
+}
+
+void EngineCore::DrainInto(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas) {
+  impl_->channels.outbox.Drain(timeout, deltas);
+}
+
+KvEventBatch EngineCore::DrainKvEvents(size_t most) {
+  KvEventBatch batch;
+  KvEventRing* ring = impl_->loop.kv_events();
+  if (ring == nullptr) return batch;
+  std::lock_guard lock(impl_->kv_events_mutex);  // among readers; the engine thread does not know it
+  ring->Drain(most, &batch.events);
+  batch.num_lost = ring->num_lost();
+  return batch;
 }
 
 int EngineCore::event_fd() const { return impl_->channels.outbox.event_fd(); }
@@ -76,8 +104,8 @@ Status EngineCore::health() const {
                              " waiting; the limit is " + std::to_string(impl_->stall_timeout.count()) + " ms");
 }
 
-Status EngineCore::Call(Control control) {
-  std::future<Status> answer = impl_->channels.inbox.Post(std::move(control));
+Result<int32_t> EngineCore::Ask(Control control) {
+  std::future<Result<int32_t>> answer = impl_->channels.inbox.Post(std::move(control));
   try {
     return answer.get();
   } catch (const std::future_error&) {
@@ -118,11 +146,25 @@ Status EngineCore::ResetPrefixCache() {
   return Call(std::move(control));
 }
 
+Result<int32_t> EngineCore::CountCachedTokens(std::vector<TokenId> tokens, ExtraKeys keys) {
+  Control control;
+  control.kind = Control::Kind::kCountCached;
+  control.prefix = {std::move(tokens), std::move(keys), 0, 0};
+  return Ask(std::move(control));
+}
+
+Result<int32_t> EngineCore::PinPrefix(std::vector<TokenId> tokens, ExtraKeys keys, int32_t priority, int64_t ttl_ms) {
+  Control control;
+  control.kind = Control::Kind::kPin;
+  control.prefix = {std::move(tokens), std::move(keys), priority, ttl_ms};
+  return Ask(std::move(control));
+}
+
 bool EngineCore::DrainAndShutdown(std::chrono::milliseconds timeout) {
   impl_->channels.inbox.Refuse(Status::Unavailable("engine is draining"));
   Control control;
   control.kind = Control::Kind::kDrain;
-  std::future<Status> answer = impl_->channels.inbox.Post(std::move(control));
+  std::future<Result<int32_t>> answer = impl_->channels.inbox.Post(std::move(control));
   const bool answered = answer.wait_for(timeout) == std::future_status::ready;
   Shutdown();
   try {

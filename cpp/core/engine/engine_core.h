@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
@@ -39,9 +40,14 @@ class EngineCore {
   // `request` is validated and its id is in use by no other. Refuses what can never fit in the pool
   // (kInvalidArgument), and everything once the engine is shut down or poisoned (kUnavailable, with the reason).
   Status Add(std::shared_ptr<const Request> request);
+  // The same for the outputs of one request (n > 1; see Request::parent_id): all of them or none.
+  Status AddAll(std::vector<std::shared_ptr<const Request>> requests);
+  // Ends a request with all of its outputs.
   void Abort(RequestId id);
   // As Engine::Drain(); once the engine thread has ended it does not wait.
   std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout);
+  void DrainInto(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas);
+  KvEventBatch DrainKvEvents(size_t most);
   int event_fd() const;
   EngineStats stats() const;
   Status health() const;
@@ -51,12 +57,16 @@ class EngineCore {
   Status Sleep(int32_t level);
   Status Wake(std::vector<std::string> tags);
   Status ResetPrefixCache();
+  Result<int32_t> CountCachedTokens(std::vector<TokenId> tokens, ExtraKeys keys);
+  Result<int32_t> PinPrefix(std::vector<TokenId> tokens, ExtraKeys keys, int32_t priority, int64_t ttl_ms);
   bool DrainAndShutdown(std::chrono::milliseconds timeout);
   void Shutdown();
 
  private:
   struct Impl;
-  Status Call(Control control);
+  Status Check(const Request& request) const;
+  Result<int32_t> Ask(Control control);
+  Status Call(Control control) { return Ask(std::move(control)).status(); }
 
   std::unique_ptr<Impl> impl_;
 };

@@ -6,8 +6,16 @@
 #include "core/engine/engine_loop.h"
 
 namespace fastllm {
+namespace {
 
-bool EngineLoop::Quiet() const { return in_flight_.empty() && (!Planning() || !scheduler_.HasWork()); }
+Result<int32_t> Answered(const Status& status) {
+  if (status.ok()) return 0;
+  return status;
+}
+
+}  // namespace
+
+bool EngineLoop::Quiet() const { return pipeline_.size == 0 && (!Planning() || !scheduler_.HasWork()); }
 
 void EngineLoop::Handle(Control control) {
   Status status;
@@ -22,18 +30,28 @@ void EngineLoop::Handle(Control control) {
     case Control::Kind::kSleep: status = Sleep(control.level); break;
     case Control::Kind::kWake: status = Wake(control.tags); break;
     case Control::Kind::kResetPrefixCache: status = ResetPrefixCache(); break;
+    case Control::Kind::kCountCached: {
+      const int32_t tokens = scheduler_.CountCachedTokens(control.prefix.tokens, control.prefix.keys);
+      controls_.answered.emplace_back(std::move(control), tokens);
+      return;
+    }
+    case Control::Kind::kPin: {
+      auto tokens = Pin(control.prefix);
+      controls_.answered.emplace_back(std::move(control), std::move(tokens));
+      return;
+    }
   }
-  controls_.answered.emplace_back(std::move(control), std::move(status));
+  controls_.answered.emplace_back(std::move(control), Answered(status));
 }
 
 void EngineLoop::Pause(Control control) {
   if (admission_ == Admission::kAsleep) {
-    controls_.answered.emplace_back(std::move(control), Status::Ok());
+    controls_.answered.emplace_back(std::move(control), 0);
     return;
   }
   if (control.mode == PauseMode::kAbort) {
     for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
-    held_.clear();
+    held_ = {};
   }
   admission_ = control.mode == PauseMode::kKeep ? Admission::kFreeze : Admission::kHold;
   controls_.quiet.push_back(std::move(control));
@@ -42,7 +60,7 @@ void EngineLoop::Pause(Control control) {
 Status EngineLoop::Resume() {
   if (admission_ == Admission::kAsleep) return Status::FailedPrecondition("the engine is asleep: wake it first");
   admission_ = Admission::kOpen;
-  for (const auto& request : std::exchange(held_, {})) Schedule(request);
+  for (const auto& request : std::exchange(held_, {}).requests) Schedule(request);
   for (Control& control : std::exchange(controls_.quiet, {})) {
     if (control.kind == Control::Kind::kDrain) {
       controls_.quiet.push_back(std::move(control));
@@ -85,19 +103,25 @@ Status EngineLoop::ResetPrefixCache() {
                                     " KV blocks are in use, and prefixes are forgotten only when none is");
 }
 
+Result<int32_t> EngineLoop::Pin(const PrefixQuery& prefix) {
+  auto tokens = scheduler_.PinPrefix(prefix.tokens, prefix.keys, prefix.priority, prefix.ttl_ms);
+  if (recorder_ != nullptr && tokens.ok()) recorder_->OnPin(prefix);
+  return tokens;
+}
+
 void EngineLoop::Answer() {
   if (!controls_.quiet.empty() && Quiet()) {
     for (Control& control : std::exchange(controls_.quiet, {})) {
       const bool unfinished = control.kind == Control::Kind::kDrain && router_.num_live() > 0;
-      control.done.set_value(unfinished ? Status::FailedPrecondition("paused requests are left") : Status::Ok());
+      control.Done(unfinished ? Status::FailedPrecondition("paused requests are left") : Status::Ok());
     }
   }
-  for (auto& [control, status] : std::exchange(controls_.answered, {})) control.done.set_value(std::move(status));
+  for (auto& [control, answer] : std::exchange(controls_.answered, {})) control.answer.set_value(std::move(answer));
 }
 
 void EngineLoop::AnswerAll(const Status& status) {
-  for (auto& [control, own] : std::exchange(controls_.answered, {})) control.done.set_value(std::move(own));
-  for (Control& control : std::exchange(controls_.quiet, {})) control.done.set_value(status);
+  for (auto& [control, own] : std::exchange(controls_.answered, {})) control.answer.set_value(std::move(own));
+  for (Control& control : std::exchange(controls_.quiet, {})) control.Done(status);
 }
 
 }  // namespace fastllm

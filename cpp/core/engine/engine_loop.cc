@@ -19,11 +19,12 @@ int64_t Nanos(std::chrono::steady_clock::duration d) {
 EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique_ptr<Executor> executor,
                        std::shared_ptr<const TokenTable> tokens, std::unique_ptr<Recorder> recorder,
                        EngineChannels* channels)
-    : scheduler_(sched, kv),
+    : scheduler_(sched, kv, [this] { return now_ms_; }),
       executor_(std::move(executor)),
       router_(std::move(tokens)),
       recorder_(std::move(recorder)),
       channels_(channels) {
+  FASTLLM_CHECK(std::cmp_less_equal(scheduler_.max_in_flight(), pipeline_.steps.size()), "more steps than places");
   totals_.total_blocks = kv.num_blocks - 1;
 }
 
@@ -45,16 +46,16 @@ void EngineLoop::Loop() {
       Publish();
       Answer();
     }
-    while (Planning() && std::cmp_less(in_flight_.size(), scheduler_.max_in_flight()) && SubmitStep()) {
+    while (Planning() && std::cmp_less(pipeline_.size, scheduler_.max_in_flight()) && SubmitStep()) {
     }
-    if (!in_flight_.empty()) CompleteStep();
+    if (pipeline_.size > 0) CompleteStep();
     Publish();
     Answer();
   }
   // Shutdown: the steps in flight end first, so that the executor is idle when it is destroyed.
-  while (!in_flight_.empty()) CompleteStep();
+  while (pipeline_.size > 0) CompleteStep();
   for (const RequestId id : router_.EndAll(FinishReason::kAbort)) Forget(id);
-  held_.clear();
+  held_ = {};
   Publish();
   AnswerAll(channels_->inbox.status());
 }
@@ -65,6 +66,7 @@ bool EngineLoop::DrainInbox() {
   Inbox::Batch batch = channels_->inbox.Take(/*wait=*/quiet);
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
+  SetTime(now);
   bool all_new = true;
   for (const auto& request : batch.adds) all_new &= router_.Add(request, now);
   if (!all_new) {
@@ -76,11 +78,14 @@ bool EngineLoop::DrainInbox() {
     if (admission_ == Admission::kOpen) {
       Schedule(request);
     } else {
-      held_.push_back(std::move(request));
+      held_.num_tokens += static_cast<int64_t>(request->prompt.size());
+      held_.requests.push_back(std::move(request));
     }
   }
-  for (const RequestId id : batch.aborts) {
-    if (router_.End(id, FinishReason::kAbort)) Forget(id);
+  for (const RequestId handle : batch.aborts) {
+    for (const RequestId id : router_.LiveOf(handle)) {
+      if (router_.End(id, FinishReason::kAbort)) Forget(id);
+    }
   }
   controls_.handled = !batch.controls.empty();
   for (Control& control : batch.controls) Handle(std::move(control));
@@ -90,37 +95,47 @@ bool EngineLoop::DrainInbox() {
 void EngineLoop::Schedule(const std::shared_ptr<const Request>& request) {
   if (recorder_ != nullptr) recorder_->OnAdd(*request);
   if (const Status status = scheduler_.Add(request); !status.ok()) {
-    router_.End(request->id, FinishReason::kError, status.message());
+    router_.End(request->id, FinishReason::kError, status);
   }
 }
 
 // The request is not live any more.
 void EngineLoop::Forget(RequestId id) {
   if (recorder_ != nullptr) recorder_->OnFinish(id);
-  if (scheduler_.Finish(id) || held_.empty()) return;
-  std::erase_if(held_, [id](const auto& request) { return request->id == id; });
+  if (scheduler_.Finish(id)) return;
+  std::erase_if(held_.requests, [this, id](const auto& request) {
+    if (request->id != id) return false;
+    held_.num_tokens -= static_cast<int64_t>(request->prompt.size());
+    return true;
+  });
+}
+
+void EngineLoop::SetTime(Clock::time_point now) {
+  now_ms_ = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
+  if (recorder_ != nullptr) recorder_->OnTime(now_ms_);
 }
 
 bool EngineLoop::SubmitStep() {
+  const Clock::time_point start = Clock::now();
+  SetTime(start);
   for (const ExpiredRequest& expired : scheduler_.Expire()) {
-    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);  // a replay has another clock
-    router_.End(expired.id, FinishReason::kError, expired.reason);
+    if (recorder_ != nullptr) recorder_->OnFinish(expired.id);
+    router_.End(expired.id, FinishReason::kError, Status(expired.code, expired.reason));
   }
   if (!scheduler_.HasWork()) return false;
-  const Clock::time_point start = Clock::now();
-  StepPlan plan = scheduler_.Schedule();
-  if (recorder_ != nullptr) recorder_->OnPlan(plan);
-  if (plan.rows.empty()) {
-    FASTLLM_CHECK(!in_flight_.empty() || !scheduler_.HasWork(), "requests are left and no step can be planned");
+  Step& step = pipeline_.at(pipeline_.size);
+  scheduler_.ScheduleInto(&step.plan);
+  if (recorder_ != nullptr) recorder_->OnPlan(step.plan);
+  if (step.plan.rows.empty()) {
+    FASTLLM_CHECK(pipeline_.size > 0 || !scheduler_.HasWork(), "requests are left and no step can be planned");
     return false;
   }
-  for (const NewSequence& sequence : plan.added) router_.MarkScheduled(sequence.id, start);
-  // Update() needs no more of the plan than this.
-  InFlight& step = in_flight_.emplace_back();
-  step.plan.step_id = plan.step_id;
-  step.plan.rows = plan.rows;
-  step.plan.total_tokens = plan.total_tokens;
-  executor_->Submit(std::move(plan));
+  for (const NewSequence& sequence : step.plan.added) {
+    if (const auto waited = router_.MarkScheduled(sequence.id, start)) channels_->inbox.limit()->Left(*waited, start);
+  }
+  ReportQueue();
+  executor_->Submit(step.plan);
+  ++pipeline_.size;
   step.submitted = Clock::now();
   totals_.last_schedule_ns = Nanos(step.submitted - start);
   totals_.schedule_ns += totals_.last_schedule_ns;
@@ -129,17 +144,19 @@ bool EngineLoop::SubmitStep() {
 
 void EngineLoop::CompleteStep() {
   const Clock::time_point before = Clock::now();
-  const StepResult result = executor_->Wait();
+  StepResult& result = pipeline_.result;
+  executor_->Wait(&result);
   const Clock::time_point now = Clock::now();
   channels_->heartbeat.Beat(now);
-  const InFlight step = std::move(in_flight_.front());
-  in_flight_.pop_front();
+  const Step& step = pipeline_.at(0);
+  pipeline_.oldest = (pipeline_.oldest + 1) % pipeline_.steps.size();
+  --pipeline_.size;
   const bool fits = result.step_id == step.plan.step_id;
   if (recorder_ != nullptr && (!fits || !result.status.ok())) recorder_->OnResult(result);
   if (!result.status.ok()) throw InternalError(result.status.ToString());
   FASTLLM_CHECK(fits,
                 "result of step " + std::to_string(result.step_id) + ", expected " + std::to_string(step.plan.step_id));
-  Apply(step.plan, result, now);
+  Apply(step.plan, now);
   EngineStats& t = totals_;
   ++t.steps;
   t.wait_ns += Nanos(now - before);
@@ -152,20 +169,29 @@ void EngineLoop::CompleteStep() {
   last_completed_ = now;
 }
 
-void EngineLoop::Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now) {
+void EngineLoop::Apply(const StepPlan& plan, Clock::time_point now) {
+  StepResult& result = pipeline_.result;
   for (const SampledRow& row : result.rows) {
     for (const TokenId token : row.tokens) {
       if (token >= 0) continue;
       // The row had NaN or nothing finite; the others of the batch are sound. Update() skips what Finish() removed.
-      if (router_.End(row.id, FinishReason::kError, "model produced no finite logits")) Forget(row.id);
+      std::string why = row.error.empty() ? "model produced no finite logits" : row.error;
+      if (router_.End(row.id, FinishReason::kError, Status::Internal(std::move(why)))) Forget(row.id);
       break;
     }
   }
   if (recorder_ != nullptr) recorder_->OnResult(result);
-  for (SequenceUpdate& update : scheduler_.Update(plan, result)) {
-    const RequestId id = update.id;
-    if (router_.Route(std::move(update), now)) Forget(id);
+  for (PromptLogprobs& logprobs : result.prompt_logprobs) router_.AddPromptLogprobs(std::move(logprobs));
+  scheduler_.UpdateInto(plan, result, &pipeline_.updates);
+  for (const SequenceUpdate& update : pipeline_.updates) {
+    if (router_.Route(update, &result.rows[update.result_row].logprobs, now)) Forget(update.id);
   }
+}
+
+void EngineLoop::ReportQueue() {
+  const SchedulerStats s = scheduler_.stats();
+  channels_->inbox.limit()->Report(s.waiting + static_cast<int64_t>(held_.requests.size()),
+                                   s.queued_tokens + held_.num_tokens);
 }
 
 // Statistics first: who has seen a request end also sees its blocks free.
@@ -173,20 +199,32 @@ void EngineLoop::Publish() {
   const SchedulerStats s = scheduler_.stats();
   EngineStats out = totals_;
   out.running = s.running;
-  out.waiting_paused = static_cast<int64_t>(held_.size());
+  out.waiting_paused = static_cast<int64_t>(held_.requests.size());
+  out.waiting_preempted = s.waiting_preempted;
   out.waiting = s.waiting + out.waiting_paused;
-  out.queued_tokens = s.queued_tokens;
+  out.queued_tokens = s.queued_tokens + held_.num_tokens;
   out.used_blocks = s.used_blocks;
   out.preemptions = s.preemptions;
   out.prefix_query_tokens = s.prefix_query_tokens;
   out.prefix_hit_tokens = s.prefix_hit_tokens;
   out.scheduled_tokens = s.scheduled_tokens;
-  out.finished_requests = router_.num_finished();
+  const RequestTotals& requests = router_.totals();
+  out.prompt_tokens = requests.prompt_tokens;
+  out.generation_tokens = requests.generation_tokens;
+  out.finished_requests = requests.finished;
+  const auto finished_by = [&requests](FinishReason reason) {
+    return requests.finished_by[static_cast<size_t>(reason)];
+  };
+  out.finished_stop = finished_by(FinishReason::kStop);
+  out.finished_length = finished_by(FinishReason::kLength);
+  out.finished_abort = finished_by(FinishReason::kAbort);
+  out.finished_error = finished_by(FinishReason::kError);
   out.heartbeat = channels_->heartbeat.count();
   out.paused = admission_ != Admission::kOpen ? 1 : 0;
   out.asleep = admission_ == Admission::kAsleep ? 1 : 0;
   channels_->stats.Store(out);
-  channels_->outbox.Push(router_.TakeDeltas());
+  ReportQueue();
+  router_.Publish(&channels_->outbox);
 }
 
 void EngineLoop::Poison(const std::string& why) noexcept {
@@ -194,17 +232,21 @@ void EngineLoop::Poison(const std::string& why) noexcept {
     const Status status = Status::Unavailable("engine failed: " + why);
     channels_->inbox.Close(status);
     recorder_.reset();  // what led here is on the disk before anybody is told
-    router_.EndAll(FinishReason::kError, status.message());
+    router_.EndAll(FinishReason::kError, status);
     Inbox::Batch rest = channels_->inbox.Take(/*wait=*/false);
     for (const auto& request : rest.adds) {
-      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status.message());
+      if (router_.Add(request, Clock::now())) router_.End(request->id, FinishReason::kError, status);
     }
     for (Control& control : rest.controls) controls_.quiet.push_back(std::move(control));
-    channels_->outbox.Push(router_.TakeDeltas());
+    router_.Publish(&channels_->outbox);
     AnswerAll(status);
   } catch (...) {
-    // Out of memory while reporting: nothing more can be said, and the host's process must live.
+    // Out of memory while reporting: nothing more can be said, but nobody is left waiting, and the host's process
+    // lives.
     channels_->inbox.Close(Status(StatusCode::kUnavailable, ""));
+    channels_->inbox.Drop();
+    controls_.answered.clear();
+    controls_.quiet.clear();
   }
 }
 

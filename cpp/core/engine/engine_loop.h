@@ -1,8 +1,9 @@
 // EngineLoop: the body of the engine thread. Owns scheduler, executor and text state; nobody else touches them.
 #pragma once
 
+#include <array>
 #include <chrono>
-#include <deque>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,9 @@ class EngineLoop {
   // request that was accepted has its last delta in the outbox, every control its answer, and the outbox is closed.
   void Run() noexcept;
 
+  // For one reader thread; lives as long as the loop. Null when KV events are off.
+  KvEventRing* kv_events() const { return scheduler_.kv_events(); }
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -37,25 +41,42 @@ class EngineLoop {
     kFreeze,  // nothing is planned
     kAsleep,  // as kFreeze, and the executor has given its memory back
   };
-  struct InFlight {
-    StepPlan plan;
+  struct Step {
+    StepPlan plan;  // the executor's until its result is there
     Clock::time_point submitted;
+  };
+  // The steps in flight, oldest first, and what a step needs besides; all of it is used again.
+  struct Pipeline {
+    std::array<Step, 2> steps;
+    size_t oldest = 0;
+    size_t size = 0;
+    StepResult result;
+    std::vector<SequenceUpdate> updates;
+
+    Step& at(size_t i) { return steps[(oldest + i) % steps.size()]; }
+  };
+  // Came while the engine was paused.
+  struct Held {
+    std::vector<std::shared_ptr<const Request>> requests;  // in order
+    int64_t num_tokens = 0;
   };
   // Controls on their way to an answer.
   struct Controls {
-    std::vector<Control> quiet;                        // kPause and kDrain that wait for the engine to be quiet
-    std::vector<std::pair<Control, Status>> answered;  // told when the statistics are out
-    bool handled = false;                              // the statistics are due
+    std::vector<Control> quiet;  // kPause and kDrain that wait for the engine to be quiet
+    std::vector<std::pair<Control, Result<int32_t>>> answered;  // told when the statistics are out
+    bool handled = false;                                       // the statistics are due
   };
 
   void Loop();
   bool DrainInbox();  // false: the inbox is closed
   void Schedule(const std::shared_ptr<const Request>& request);
-  bool SubmitStep();    // false: there is nothing to run
-  void CompleteStep();  // waits for the oldest step in flight
-  void Apply(const StepPlan& plan, const StepResult& result, Clock::time_point now);
+  bool SubmitStep();                                        // false: there is nothing to run
+  void CompleteStep();                                      // waits for the oldest step in flight
+  void Apply(const StepPlan& plan, Clock::time_point now);  // pipeline_.result
   void Forget(RequestId id);
   void Publish();
+  void ReportQueue();
+  void SetTime(Clock::time_point now);  // the scheduler's, until the next call
   void Poison(const std::string& why) noexcept;
 
   // engine_lifecycle.cc
@@ -67,16 +88,18 @@ class EngineLoop {
   Status Sleep(int32_t level);
   Status Wake(const std::vector<std::string>& tags);
   Status ResetPrefixCache();
+  Result<int32_t> Pin(const PrefixQuery& prefix);
   void Answer();  // the controls that can be answered
   void AnswerAll(const Status& status);
 
+  int64_t now_ms_ = 0;  // the scheduler's clock: read once for all that happens at one time, so that it can be replayed
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   OutputRouter router_;
   std::unique_ptr<Recorder> recorder_;
-  std::deque<InFlight> in_flight_;
+  Pipeline pipeline_;
   Admission admission_ = Admission::kOpen;
-  std::vector<std::shared_ptr<const Request>> held_;  // came while the engine was paused, in order
+  Held held_;
   Controls controls_;
   EngineStats totals_;  // what the scheduler does not count
   Clock::time_point last_completed_;

@@ -16,11 +16,13 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Hands a plan over and returns at once.
-  virtual void Submit(StepPlan plan) = 0;
+  // Hands a plan over and returns at once. The plan is the caller's and stays as it is until Wait() has brought its
+  // result.
+  virtual void Submit(const StepPlan& plan) = 0;
 
-  // Blocks until the oldest plan in flight is done. Never throws: failures are in StepResult::status.
-  virtual StepResult Wait() = 0;
+  // Blocks until the oldest plan in flight is done; *result becomes its result, all members anew, and the memory that
+  // *result holds may be used for that. Never throws: failures are in StepResult::status.
+  virtual void Wait(StepResult* result) = 0;
 
   // Frees device memory: level 1 keeps the weights in host memory, 2 drops them; the KV cache goes in both. No plan is
   // in flight, and none comes before Wake() has brought everything back. An error leaves all as it was.

@@ -3,23 +3,71 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
 namespace fastllm {
 namespace {
 
-// `later` follows `delta` in the news of one request.
-void Append(RequestDelta* delta, RequestDelta later) {
-  delta->token_ids.insert(delta->token_ids.end(), later.token_ids.begin(), later.token_ids.end());
-  delta->text += later.text;
-  later.token_ids = std::move(delta->token_ids);
-  later.text = std::move(delta->text);
-  *delta = std::move(later);
+constexpr size_t kMostUsed = 4096;  // deltas that wait to be filled again
+
+// Request::id of the output.
+RequestId OutputId(const RequestDelta& delta) { return delta.request_id + static_cast<RequestId>(delta.index); }
+
+// `more` becomes `list` and then itself; `list` keeps memory to be used again.
+template <typename T>
+void Prepend(std::vector<T>* list, std::vector<T>* more) {
+  list->insert(list->end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
+  list->swap(*more);
+}
+
+// `later` follows `delta` in the news of one output.
+void Append(RequestDelta* delta, RequestDelta* later) {
+  Prepend(&delta->token_ids, &later->token_ids);
+  Prepend(&delta->text_offsets, &later->text_offsets);
+  Prepend(&delta->logprobs, &later->logprobs);
+  Prepend(&delta->prompt_logprobs, &later->prompt_logprobs);
+  delta->text += later->text;
+  delta->text.swap(later->text);
+  std::swap(*delta, *later);
+}
+
+void MoveInto(std::vector<RequestDelta>* from, std::vector<RequestDelta>* to, size_t count) {
+  const auto begin = from->end() - static_cast<ptrdiff_t>(count);
+  to->insert(to->end(), std::make_move_iterator(begin), std::make_move_iterator(from->end()));
+  from->erase(begin, from->end());
 }
 
 }  // namespace
+
+size_t& DeltaPlaces::FindOrAdd(RequestId id, size_t place) {
+  if (2 * (size_ + 1) > entries_.size()) Grow();
+  // Ids count up, so that their low bits are spread as they are.
+  for (size_t at = id & (entries_.size() - 1);; at = (at + 1) & (entries_.size() - 1)) {
+    if (entries_[at].id == id) return entries_[at].place;
+    if (entries_[at].id != 0) continue;
+    entries_[at] = {id, place};
+    ++size_;
+    return entries_[at].place;
+  }
+}
+
+void DeltaPlaces::Grow() {
+  std::vector<Entry> old = std::exchange(entries_, std::vector<Entry>(std::max<size_t>(64, 2 * entries_.size())));
+  size_ = 0;
+  for (const Entry& entry : old) {
+    if (entry.id != 0) FindOrAdd(entry.id, entry.place);
+  }
+}
+
+void DeltaPlaces::Clear() {
+  if (size_ > 0) std::ranges::fill(entries_, Entry{});
+  size_ = 0;
+}
 
 Outbox::Outbox() : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (event_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
@@ -27,53 +75,66 @@ Outbox::Outbox() : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
 
 Outbox::~Outbox() { close(event_fd_); }
 
-void Outbox::Push(std::vector<RequestDelta> deltas) {
-  if (deltas.empty()) return;
+// A write of 1 to an eventfd at 0 cannot fail.
+void Outbox::Signal() {
+  if (std::exchange(signalled_, true)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
+}
+
+void Outbox::Push(std::vector<RequestDelta>* deltas, std::vector<RequestDelta>* used) {
+  if (deltas->empty()) return;
   {
     std::lock_guard lock(mutex_);
+    if (used->size() < deltas->size()) MoveInto(&used_, used, std::min(used_.size(), deltas->size()));
     if (!pending_.empty()) {
-      Join(std::move(deltas));
+      Join(deltas);
       return;  // whoever drains has been woken and not yet come
     }
-    pending_ = std::move(deltas);
-    // A write of 1 to an eventfd at 0 cannot fail.
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
+    pending_.swap(*deltas);
+    Signal();
   }
   filled_.notify_one();
 }
 
-void Outbox::Join(std::vector<RequestDelta> deltas) {
-  if (place_.empty()) {
+void Outbox::Join(std::vector<RequestDelta>* deltas) {
+  if (places_.empty()) {
     // An id may be in one batch more than once; the later one is then the one to join.
-    for (size_t i = 0; i < pending_.size(); ++i) place_[pending_[i].request_id] = i;
+    for (size_t i = 0; i < pending_.size(); ++i) places_.FindOrAdd(OutputId(pending_[i]), i) = i;
   }
-  for (RequestDelta& delta : deltas) {
-    const auto [it, is_new] = place_.try_emplace(delta.request_id, pending_.size());
-    if (is_new) {
+  for (RequestDelta& delta : *deltas) {
+    const size_t place = places_.FindOrAdd(OutputId(delta), pending_.size());
+    if (place == pending_.size()) {
       pending_.push_back(std::move(delta));
     } else {
-      Append(&pending_[it->second], std::move(delta));
+      Append(&pending_[place], &delta);
     }
   }
+  GiveBack(deltas);
 }
 
-std::vector<RequestDelta> Outbox::Drain(std::chrono::milliseconds timeout) {
+void Outbox::GiveBack(std::vector<RequestDelta>* deltas) {
+  const size_t room = kMostUsed - std::min(kMostUsed, used_.size());
+  MoveInto(deltas, &used_, std::min(room, deltas->size()));
+  deltas->clear();
+}
+
+void Outbox::Drain(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas) {
   std::unique_lock lock(mutex_);
+  GiveBack(deltas);
   if (timeout.count() > 0) filled_.wait_for(lock, timeout, [this] { return closed_ || !pending_.empty(); });
-  std::vector<RequestDelta> taken = std::exchange(pending_, {});
-  if (!taken.empty()) {
-    place_.clear();
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
-  }
-  return taken;
+  pending_.swap(*deltas);
+  places_.Clear();
+  if (!std::exchange(signalled_, false)) return;
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
 }
 
 void Outbox::Close() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
+    Signal();
   }
   filled_.notify_all();
 }

@@ -1,7 +1,10 @@
 #include "core/engine/output_router.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "core/base/check.h"
 
 namespace fastllm {
 
@@ -11,36 +14,129 @@ bool OutputRouter::Add(const std::shared_ptr<const Request>& request, RequestTim
   const auto [it, is_new] = live_.try_emplace(request->id);
   if (!is_new) return false;
   it->second.request = request;
+  if (request->parent_id != 0) {
+    Family& family = families_[request->parent_id];
+    family.size = std::max(family.size, request->index + 1);
+    ++family.num_live;
+  }
   it->second.timer = RequestTimer(request->arrival_ns, now);
+  if (request->sampling.prompt_logprobs) it->second.prompt_logprobs.emplace_back();  // nothing precedes the first token
   if (tokens_ != nullptr && request->sampling.detokenize) it->second.text.emplace(tokens_, *request);
   return true;
 }
 
-void OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
-  if (const auto it = live_.find(id); it != live_.end()) it->second.timer.Scheduled(now);
+std::vector<RequestId> OutputRouter::LiveOf(RequestId handle) const {
+  std::vector<RequestId> ids;
+  if (const auto family = families_.find(handle); family != families_.end()) {
+    ids.reserve(family->second.num_live);
+    for (int32_t index = 0; index < family->second.size; ++index) {
+      if (live_.contains(handle + index)) ids.push_back(handle + index);
+    }
+  } else if (const auto it = live_.find(handle); it != live_.end() && it->second.request->parent_id == 0) {
+    ids.push_back(handle);
+  }
+  return ids;
 }
 
-RequestDelta OutputRouter::MakeDelta(const Live& live) const {
-  RequestDelta delta;
-  delta.request_id = live.request->id;
+void OutputRouter::Erase(std::unordered_map<RequestId, Live>::iterator it, FinishReason reason) {
+  const RequestId parent = it->second.request->parent_id;
+  if (parent != 0 && --families_[parent].num_live == 0) families_.erase(parent);
+  live_.erase(it);
+  ++totals_.finished;
+  ++totals_.finished_by[static_cast<size_t>(reason)];
+}
+
+std::optional<RequestTimer::Clock::duration> OutputRouter::MarkScheduled(RequestId id, RequestTimer::Time now) {
+  const auto it = live_.find(id);
+  if (it == live_.end()) return std::nullopt;
+  const auto queued = it->second.timer.Scheduled(now);
+  if (queued) totals_.prompt_tokens += static_cast<int64_t>(it->second.request->prompt.size());
+  return queued;
+}
+
+RequestDelta& OutputRouter::NewDelta(const Live& live) {
+  if (used_.empty()) {
+    deltas_.emplace_back();
+  } else {
+    // All members anew but the memory of these three.
+    RequestDelta& used = used_.back();
+    std::vector<TokenId> token_ids = std::move(used.token_ids);
+    std::string text = std::move(used.text);
+    std::vector<int32_t> text_offsets = std::move(used.text_offsets);
+    token_ids.clear();
+    text.clear();
+    text_offsets.clear();
+    used = RequestDelta{};
+    used.token_ids = std::move(token_ids);
+    used.text = std::move(text);
+    used.text_offsets = std::move(text_offsets);
+    deltas_.push_back(std::move(used));
+    used_.pop_back();
+  }
+  RequestDelta& delta = deltas_.back();
+  delta.request_id = live.request->id - live.request->index;
+  delta.index = live.request->index;
   delta.num_prompt_tokens = static_cast<int32_t>(live.request->prompt.size());
   delta.num_cached_tokens = live.num_cached_tokens;
   return delta;
 }
 
-bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
+void OutputRouter::AddPromptLogprobs(PromptLogprobs logprobs) {
+  const auto it = live_.find(logprobs.id);
+  if (it == live_.end()) return;
+  Live& live = it->second;
+  const int32_t known = live.num_prompt_logprobs - logprobs.first_position;
+  FASTLLM_CHECK(known >= 0, "prompt logprobs of request " + std::to_string(logprobs.id) + " begin at " +
+                                std::to_string(logprobs.first_position) + ", after a gap");
+  for (size_t i = static_cast<size_t>(known); i < logprobs.positions.size(); ++i) {
+    live.prompt_logprobs.push_back(std::move(logprobs.positions[i]));
+    ++live.num_prompt_logprobs;
+  }
+}
+
+void OutputRouter::TakeBack() {
+  used_.push_back(std::move(deltas_.back()));
+  deltas_.pop_back();
+}
+
+// `final_only` requests get one delta, which is their last: everything before it is kept.
+void OutputRouter::Send(Live* live) {
+  RequestDelta& delta = deltas_.back();
+  delta.prompt_logprobs = std::exchange(live->prompt_logprobs, {});
+  if (live->request->sampling.output_kind != "final_only") return;
+  RequestDelta& all = live->unsent;
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
+  };
+  append(all.token_ids, delta.token_ids);
+  append(all.text_offsets, delta.text_offsets);
+  append(all.logprobs, delta.logprobs);
+  append(all.prompt_logprobs, delta.prompt_logprobs);
+  all.text += delta.text;
+  if (delta.finish_reason == FinishReason::kNone) return TakeBack();
+  std::swap(all.token_ids, delta.token_ids);
+  std::swap(all.text_offsets, delta.text_offsets);
+  std::swap(all.logprobs, delta.logprobs);
+  std::swap(all.prompt_logprobs, delta.prompt_logprobs);
+  std::swap(all.text, delta.text);
+}
+
+bool OutputRouter::Route(const SequenceUpdate& update, std::vector<PositionLogprobs>* logprobs,
+                         RequestTimer::Time now) {
   const auto it = live_.find(update.id);
   if (it == live_.end()) return false;
   Live& live = it->second;
   live.num_cached_tokens = update.num_cached_tokens;
-  RequestDelta delta = MakeDelta(live);
-  delta.token_ids = std::move(update.new_tokens);
+  RequestDelta& delta = NewDelta(live);
+  delta.token_ids.assign(update.new_tokens.begin(), update.new_tokens.end());
   delta.finish_reason = update.finish_reason;
-  delta.stop_reason = std::move(update.stop_reason);
+  delta.stop_reason = update.stop_reason;
   bool stopped_by_text = false;
   if (live.text) {
-    TextUpdate text = live.text->Append(delta.token_ids, update.finish_reason);
-    delta.text = std::move(text.text);
+    TextUpdate& text = text_;
+    live.text->Append(delta.token_ids, update.finish_reason, &text);
+    delta.text += text.text;
+    delta.text_offsets.assign(text.text_offsets.begin(), text.text_offsets.end());
     delta.token_ids.resize(text.num_tokens);
     if (text.stop_string) {
       stopped_by_text = update.finish_reason == FinishReason::kNone;
@@ -48,32 +144,37 @@ bool OutputRouter::Route(SequenceUpdate update, RequestTimer::Time now) {
       delta.stop_reason = *std::move(text.stop_string);
     }
   }
+  delta.logprobs.swap(*logprobs);
+  if (!delta.logprobs.empty()) delta.logprobs.resize(delta.token_ids.size());
   live.timer.Tokens(static_cast<int32_t>(delta.token_ids.size()), now);
-  const bool finished = delta.finish_reason != FinishReason::kNone;
-  if (finished) {
-    delta.metrics = live.timer.Finish(now);
-    live_.erase(it);
-    ++num_finished_;
+  totals_.generation_tokens += static_cast<int64_t>(delta.token_ids.size());
+  const FinishReason reason = delta.finish_reason;
+  const bool finished = reason != FinishReason::kNone;
+  if (finished) delta.metrics = live.timer.Finish(now);
+  if (finished || !delta.token_ids.empty()) {
+    Send(&live);
+  } else {
+    TakeBack();
   }
-  if (finished || !delta.token_ids.empty()) deltas_.push_back(std::move(delta));
+  if (finished) Erase(it, reason);
   return stopped_by_text;
 }
 
-bool OutputRouter::End(RequestId id, FinishReason reason, const std::string& error) {
+bool OutputRouter::End(RequestId id, FinishReason reason, const Status& error) {
   const auto it = live_.find(id);
   if (it == live_.end()) return false;
-  RequestDelta delta = MakeDelta(it->second);
+  RequestDelta& delta = NewDelta(it->second);
   delta.finish_reason = reason;
-  delta.error = error;
+  delta.error = error.message();
+  delta.error_code = error.code();
   delta.metrics = it->second.timer.Finish(RequestTimer::Clock::now());
   if (it->second.text) delta.text = it->second.text->Append({}, reason).text;
-  live_.erase(it);
-  ++num_finished_;
-  deltas_.push_back(std::move(delta));
+  Send(&it->second);
+  Erase(it, reason);
   return true;
 }
 
-std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::string& error) {
+std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const Status& error) {
   std::vector<RequestId> ids;
   ids.reserve(live_.size());
   for (const auto& [id, live] : live_) ids.push_back(id);
@@ -81,7 +182,5 @@ std::vector<RequestId> OutputRouter::EndAll(FinishReason reason, const std::stri
   for (const RequestId id : ids) End(id, reason, error);
   return ids;
 }
-
-std::vector<RequestDelta> OutputRouter::TakeDeltas() { return std::exchange(deltas_, {}); }
 
 }  // namespace fastllm

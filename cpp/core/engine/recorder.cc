@@ -27,12 +27,17 @@ Result<std::unique_ptr<Recorder>> Recorder::Open(const std::string& path, int64_
   }
   std::unique_ptr<Recorder> recorder(new Recorder(file, max_bytes));
   recorder->Write(kRecordingMagic);
+  recorder->Write(std::string_view(reinterpret_cast<const char*>(&kRecordingVersion), 1));
   recorder->Frame(FrameKind::kConfig, Encode(sched, kv));
   if (recorder->file_ == nullptr || std::fflush(file) != 0) {
     return Status::InvalidArgument("the recording " + path + " has no room for its first frame in " +
                                    std::to_string(max_bytes) + " bytes");
   }
   return recorder;
+}
+
+void Recorder::OnTime(int64_t now_ms) {
+  if (std::exchange(now_ms_, now_ms) != now_ms) Frame(FrameKind::kTime, Encode(now_ms));
 }
 
 void Recorder::OnAdd(const Request& request) { Frame(FrameKind::kAdd, Encode(request)); }
@@ -47,6 +52,8 @@ void Recorder::OnPlan(const StepPlan& plan) {
 void Recorder::OnResult(const StepResult& result) { Frame(FrameKind::kResult, EncodeStepResult(result)); }
 
 void Recorder::OnResetPrefixCache() { Frame(FrameKind::kResetPrefixCache, {}); }
+
+void Recorder::OnPin(const PrefixQuery& prefix) { Frame(FrameKind::kPin, Encode(prefix)); }
 
 void Recorder::Frame(FrameKind kind, std::string_view payload) {
   if (file_ == nullptr) return;

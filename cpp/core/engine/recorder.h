@@ -26,11 +26,14 @@ class Recorder {
   static Result<std::unique_ptr<Recorder>> Open(const std::string& path, int64_t max_bytes, const SchedConfig& sched,
                                                 const KvConfig& kv);
 
+  // The scheduler's clock, in milliseconds, at all calls from here on.
+  void OnTime(int64_t now_ms);
   void OnAdd(const Request& request);
   void OnFinish(RequestId id);
   void OnPlan(const StepPlan& plan);
   void OnResult(const StepResult& result);
   void OnResetPrefixCache();
+  void OnPin(const PrefixQuery& prefix);
 
  private:
   struct CloseFile {
@@ -42,6 +45,7 @@ class Recorder {
 
   std::unique_ptr<std::FILE, CloseFile> file_;  // null: ended
   int64_t left_;                                // bytes
+  int64_t now_ms_ = -1;                         // that was written last
 };
 
 }  // namespace fastllm

@@ -2,6 +2,8 @@
 //
 //   "FLLMREC" u8 version   then frames: u8 kind   u32 bytes   payload
 //
+// A change of the fields or of the frames is another version; a build reads its own.
+//
 // Payloads are fields of core/step/wire.h; plans and results are whole messages of core/step/codec.h.
 #pragma once
 
@@ -11,12 +13,15 @@
 #include <type_traits>
 
 #include "core/config/resolved.h"
+#include "core/engine/control.h"
 #include "core/request/request.h"
 #include "core/step/wire.h"
 
 namespace fastllm {
 
-inline constexpr std::string_view kRecordingMagic = "FLLMREC\x01";
+inline constexpr std::string_view kRecordingMagic = "FLLMREC";
+inline constexpr uint8_t kRecordingVersion = 3;
+inline constexpr size_t kRecordingHeaderBytes = kRecordingMagic.size() + 1;
 inline constexpr size_t kFrameHeaderBytes = 5;
 
 enum class FrameKind : uint8_t {
@@ -27,6 +32,8 @@ enum class FrameKind : uint8_t {
   kResult = 5,  // what Update() was given, or a result that ended the engine
   kResetPrefixCache = 6,
   kFull = 7,  // the size limit was reached; nothing follows
+  kTime = 8,  // int64, the scheduler's clock (ms) from here on
+  kPin = 9,   // PrefixQuery
 };
 
 template <typename S, typename T>
@@ -50,14 +57,27 @@ void VisitMembers(S& s, auto&& v) {
   auto& [blocks, block_size, caching, groups, algo, seed, step_tokens, events] = s;
   v(blocks, block_size, caching, groups, algo, seed, step_tokens, events);
 }
-template <RecordedAs<SamplingParams> S>
+template <RecordedAs<MediaSpan> S>
 void VisitMembers(S& s, auto&& v) {
-  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
+  auto& [hash, offset, length] = s;
+  v(hash, offset, length);
+}
+template <RecordedAs<ExtraKeys> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [salt, lora_name, lora_path, media, embeddings] = s;
+  v(salt, lora_name, lora_path, media, embeddings);
+}
+template <RecordedAs<PrefixQuery> S>
+void VisitMembers(S& s, auto&& v) {
+  auto& [tokens, keys, priority, ttl] = s;
+  v(tokens, keys, priority, ttl);
 }
 template <RecordedAs<Request> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue] = s;
-  v(id, prompt, sampling, seed, max_tokens, eos, salt, arrival, priority, timeout, max_queue);
+  auto& [id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority,
+         timeout, max_queue, read_cache] = s;
+  v(id, prompt, sampling, seed, max_tokens, eos, keys, breakers, parent, index, processors, arrival, priority, timeout,
+    max_queue, read_cache);
 }
 
 }  // namespace fastllm

@@ -44,6 +44,12 @@ class Replayer {
       case FrameKind::kResult: return OnResult(payload);
       case FrameKind::kResetPrefixCache: scheduler_->ResetPrefixCache(); return Status::Ok();
       case FrameKind::kFull: report_.full = true; return Status::Ok();
+      case FrameKind::kTime: return Decode(payload, &now_ms_);
+      case FrameKind::kPin: {
+        PrefixQuery prefix;
+        FASTLLM_RETURN_IF_ERROR(Decode(payload, &prefix));
+        return scheduler_->PinPrefix(prefix.tokens, prefix.keys, prefix.priority, prefix.ttl_ms).status();
+      }
     }
     return Status::DataLoss("a frame of kind " + std::to_string(static_cast<int>(kind)));
   }
@@ -55,7 +61,7 @@ class Replayer {
     SchedConfig sched;
     KvConfig kv;
     FASTLLM_RETURN_IF_ERROR(Decode(payload, &sched, &kv));
-    scheduler_ = std::make_unique<Scheduler>(sched, kv);
+    scheduler_ = std::make_unique<Scheduler>(sched, kv, [this] { return now_ms_; });
     return Status::Ok();
   }
 
@@ -99,6 +105,7 @@ class Replayer {
 
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<StepPlan> in_flight_;
+  int64_t now_ms_ = 0;
   ReplayReport report_;
 };
 
@@ -110,6 +117,17 @@ std::optional<std::string> Read(std::ifstream* file, size_t count, uint64_t left
   return bytes;
 }
 
+Status CheckHeader(const std::string& path, const std::optional<std::string>& header) {
+  if (!header || !header->starts_with(kRecordingMagic)) {
+    return Status::DataLoss(path + " is no recording of an engine");
+  }
+  const int version = static_cast<uint8_t>(header->back());
+  if (version == kRecordingVersion) return Status::Ok();
+  return Status::Unimplemented(path + " is a recording of version " + std::to_string(version) +
+                               ", this build reads version " + std::to_string(kRecordingVersion) +
+                               ": replay it with the build that wrote it");
+}
+
 }  // namespace
 
 Result<ReplayReport> Replay(const std::string& path) {
@@ -117,10 +135,8 @@ Result<ReplayReport> Replay(const std::string& path) {
   if (!file) return Status::NotFound("cannot read the recording " + path);
   const auto size = static_cast<uint64_t>(file.tellg());
   file.seekg(0);
-  uint64_t at = kRecordingMagic.size();
-  if (Read(&file, kRecordingMagic.size(), size) != kRecordingMagic) {
-    return Status::DataLoss(path + " is no recording of this version");
-  }
+  uint64_t at = kRecordingHeaderBytes;
+  FASTLLM_RETURN_IF_ERROR(CheckHeader(path, Read(&file, kRecordingHeaderBytes, size)));
   Replayer replayer;
   while (at < size) {
     const auto header = Read(&file, kFrameHeaderBytes, size - at);

@@ -18,8 +18,9 @@ struct ReplayReport {
   std::string failure;     // the status of the result that ended the engine, if one did
 };
 
-// kNotFound when there is no such file; kDataLoss for a file that is no recording of this version; kInternal, with the
-// step and the first byte, when a plan differs from the recorded one, or when the scheduler itself fails.
+// kNotFound when there is no such file; kDataLoss for a file that is no recording, or damaged; kUnimplemented, with
+// both versions, for a recording of another version; kInternal, with the step and the first byte, when a plan differs
+// from the recorded one, or when the scheduler itself fails.
 Result<ReplayReport> Replay(const std::string& path);
 
 }  // namespace fastllm

@@ -19,8 +19,10 @@ double Between(RequestTimer::Time from, RequestTimer::Time to) {
 RequestTimer::RequestTimer(int64_t arrival_ns, Time queued)
     : arrival_(arrival_ns > 0 ? Time(std::chrono::nanoseconds(arrival_ns)) : queued), queued_(queued) {}
 
-void RequestTimer::Scheduled(Time now) {
-  if (num_scheduled_++ == 0) scheduled_ = now;
+std::optional<RequestTimer::Clock::duration> RequestTimer::Scheduled(Time now) {
+  if (num_scheduled_++ > 0) return std::nullopt;
+  scheduled_ = now;
+  return now - arrival_;
 }
 
 void RequestTimer::Tokens(int32_t count, Time now) {

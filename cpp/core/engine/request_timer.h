@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "fastllm/output.h"
 
@@ -18,7 +19,8 @@ class RequestTimer {
   // arrival_ns: on the steady clock; 0: unknown, so `queued`.
   RequestTimer(int64_t arrival_ns, Time queued);
 
-  void Scheduled(Time now);              // the first time, and once more after each preemption
+  // The first time, and once more after each preemption. How long it was queued, the first time.
+  std::optional<Clock::duration> Scheduled(Time now);
   void Tokens(int32_t count, Time now);  // that came with one step
   RequestMetrics Finish(Time now) const;
 

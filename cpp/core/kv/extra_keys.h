@@ -1,31 +1,14 @@
-// Extra keys: what besides its tokens decides the KV of a block. They are part of the chained hash and of the compared
-// identity, so prefixes that differ in them are never shared.
+// The extra keys of a block as bytes. They are part of the chained hash and of the compared identity, so prefixes that
+// differ in them are never shared.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "fastllm/extra_keys.h"
 
 namespace fastllm {
-
-// A multimodal item (image, audio, ...) that stands for tokens offset .. offset + length - 1 of the sequence.
-struct MediaSpan {
-  std::string hash;  // of the item's content
-  int32_t offset = 0;
-  int32_t length = 0;
-};
-
-struct ExtraKeys {
-  std::string cache_salt;
-  std::string lora_name;  // empty: no LoRA
-  std::string lora_path;
-  std::vector<MediaSpan> media;                // by offset, not overlapping
-  std::vector<std::string> embedding_digests;  // [block], of prompt embeddings; empty: the block has token ids only
-
-  // Whether blocks after the first have keys of their own. What block 0 carries reaches the others through the chain.
-  bool vary() const { return !media.empty() || !embedding_digests.empty(); }
-};
 
 // Appends the keys of block `block` of a sequence (block_size tokens each) as bytes, each part with its kind and
 // length: LoRA (block 0), every media item that overlaps the block with its offset from the block's first token, cache

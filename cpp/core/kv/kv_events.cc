@@ -30,7 +30,10 @@ bool KvEventRing::Begin(const Entry& entry) {
   const uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
   next_sequence_.store(sequence + 1, std::memory_order_release);
   const uint64_t written = written_.load(std::memory_order_relaxed);
-  if (written - read_.load(std::memory_order_acquire) == capacity_) return false;
+  if (written - read_.load(std::memory_order_acquire) == capacity_) {
+    num_lost_.store(num_lost_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    return false;
+  }
   Entry& place = entries_[written % capacity_];
   place = entry;
   place.sequence = sequence;

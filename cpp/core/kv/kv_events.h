@@ -1,5 +1,4 @@
-// KV events: which prefixes this cache can serve, told to a router or an indexer outside. A block of a group is
-// "stored" when the first copy of its content enters the prefix index and "removed" when the last copy leaves it.
+// KvEventRing: KV events (fastllm/kv_events.h) on their way from the engine thread to their reader.
 #pragma once
 
 #include <atomic>
@@ -9,22 +8,9 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "fastllm/kv_events.h"
 
 namespace fastllm {
-
-enum class KvEventKind : uint8_t { kStored = 0, kRemoved = 1, kCleared = 2 };
-
-struct KvEvent {
-  uint64_t sequence = 0;  // 0, 1, 2, ...; a number that is left out was lost to overflow
-  KvEventKind kind = KvEventKind::kStored;
-  bool has_parent = false;      // stored: false for the first block of a sequence
-  int32_t group = 0;            // stored, removed
-  uint64_t hash = 0;            // stored, removed: low 64 bits of the block's hash
-  uint64_t parent_hash = 0;     // stored, with has_parent: of the same group's block before
-  std::vector<TokenId> tokens;  // stored: block_size of the group many
-
-  int32_t block_size() const { return static_cast<int32_t>(tokens.size()); }  // stored
-};
 
 // A bounded ring between the engine thread, which writes, and one reader thread. No locks; the writer never waits and
 // never allocates: an event that finds the ring full is lost, which shows as a gap in the sequence numbers. A reader
@@ -45,6 +31,8 @@ class KvEventRing {
   size_t Drain(size_t most, std::vector<KvEvent>* out);
   // Any thread. The number that the next event will have.
   uint64_t next_sequence() const { return next_sequence_.load(std::memory_order_acquire); }
+  // Any thread. Events that found the ring full, ever.
+  uint64_t num_lost() const { return num_lost_.load(std::memory_order_acquire); }
 
  private:
   struct Entry {
@@ -65,6 +53,7 @@ class KvEventRing {
   std::vector<Entry> entries_;   // [place]
   std::vector<TokenId> tokens_;  // [place][most_tokens_]
   std::atomic<uint64_t> next_sequence_{0};
+  std::atomic<uint64_t> num_lost_{0};
   alignas(64) std::atomic<uint64_t> written_{0};  // events ever put in; the place is the number modulo capacity
   alignas(64) std::atomic<uint64_t> read_{0};     // events ever taken out
 };

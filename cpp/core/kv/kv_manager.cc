@@ -25,10 +25,9 @@ BlockHashSpec HashSpec(const KvConfig& config) {
 }
 
 std::unique_ptr<PrefixIndex> MakeIndex(const KvConfig& config) {
-  if (!config.enable_prefix_caching) return nullptr;
   auto index =
       std::make_unique<PrefixIndex>(config.num_blocks, config.block_size, static_cast<int32_t>(config.groups.size()));
-  if (config.kv_event_capacity > 0) {
+  if (config.enable_prefix_caching && config.kv_event_capacity > 0) {
     index->SetEvents(
         std::make_unique<KvEventRing>(config.kv_event_capacity, config.block_size, GroupBlockUnits(config)));
   }
@@ -60,7 +59,7 @@ Status CheckKvConfig(const KvConfig& config) {
 
 KvManager::KvManager(const KvConfig& config, KvClock clock)
     : block_size_(Checked(config).block_size),
-      hash_(HashSpec(config)),
+      hashing_{HashSpec(config), config.enable_prefix_caching},
       index_(MakeIndex(config)),
       pool_(config.num_blocks, index_.get()),
       coordinator_(config, &pool_, index_.get()),
@@ -84,7 +83,7 @@ void KvManager::Open(KvSlot slot, std::string_view cache_salt) {
   Open(slot, std::move(keys));
 }
 
-void KvManager::Open(KvSlot slot, ExtraKeys keys, bool read_cache) {
+void KvManager::Open(KvSlot slot, ExtraKeys keys, bool read_cache, uint64_t family) {
   if (slot >= static_cast<KvSlot>(slots_.size())) {
     slots_.resize(slot + 1);
     coordinator_.SetNumSlots(slot + 1);
@@ -94,12 +93,17 @@ void KvManager::Open(KvSlot slot, ExtraKeys keys, bool read_cache) {
   s.hashes.clear();
   s.keys = std::move(keys);
   s.read_cache = read_cache;
+  s.indexed = hashing_.all || family != 0;
+  // The last bytes tell families apart, whatever is in front of them.
+  for (int32_t byte = 0; !hashing_.all && s.indexed && byte < 8; ++byte) {
+    s.keys.cache_salt += static_cast<char>(family >> (8 * byte));
+  }
   s.counted = false;
 }
 
 void KvManager::Reserve(KvSlot slot, int32_t num_tokens) {
   coordinator_.Reserve(slot, num_tokens);
-  if (index_ != nullptr) slots_[slot].hashes.reserve(num_tokens / block_size_);
+  if (slots_[slot].indexed) slots_[slot].hashes.reserve(num_tokens / block_size_);
 }
 
 std::string_view KvManager::BlockKeys(const ExtraKeys& keys, int32_t block, std::string* scratch) const {
@@ -112,7 +116,7 @@ std::string_view KvManager::BlockKeys(const ExtraKeys& keys, int32_t block, std:
 void KvManager::ExtendHashes(Slot* slot, std::span<const TokenId> tokens, int32_t num_full) {
   for (auto i = static_cast<int32_t>(slot->hashes.size()); i < num_full; ++i) {
     slot->hashes.push_back(HashBlock(i == 0 ? kChainSeed : slot->hashes.back(), BlockTokens(tokens, i),
-                                     BlockKeys(slot->keys, i, &scratch_.keys), hash_));
+                                     BlockKeys(slot->keys, i, &scratch_.keys), hashing_.spec));
   }
 }
 
@@ -130,7 +134,7 @@ int32_t KvManager::FindPrefix(KvSlot slot, std::span<const TokenId> tokens) {
   hit_.nodes.clear();
   hit_.slot = slot;
   Slot& s = slots_[slot];
-  if (index_ == nullptr || !s.read_cache || tokens.empty()) return 0;
+  if (!s.indexed || !s.read_cache || tokens.empty()) return 0;
   ExtendHashes(&s, tokens, static_cast<int32_t>(tokens.size()) / block_size_);
   WalkIndex(tokens, s.keys, s.hashes, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &scratch_.keys,
             &hit_.nodes);
@@ -145,7 +149,7 @@ void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, i
   PrefixNode node = kRootNode;
   for (int32_t i = 0; i < most; ++i) {
     const std::string_view extra = BlockKeys(keys, i, &scratch);
-    hash = HashBlock(hash, BlockTokens(tokens, i), extra, hash_);
+    hash = HashBlock(hash, BlockTokens(tokens, i), extra, hashing_.spec);
     node = index_->Find(node, hash, BlockTokens(tokens, i), extra);
     if (node == kNoNode) break;
     nodes->push_back(node);
@@ -154,7 +158,7 @@ void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, i
 }
 
 int32_t KvManager::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
-  if (index_ == nullptr || tokens.empty()) return 0;
+  if (!hashing_.all || tokens.empty()) return 0;
   std::vector<PrefixNode> nodes;
   LookUp(tokens, keys, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &nodes);
   return static_cast<int32_t>(nodes.size()) * block_size_;
@@ -193,7 +197,7 @@ bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_
 }
 
 void KvManager::CountQuery(Slot* slot, int64_t query, int64_t hit) {
-  if (index_ == nullptr || !slot->read_cache) return;
+  if (!hashing_.all || !slot->read_cache) return;
   ++(slot->counted ? stats_.preempted_requests : stats_.requests);
   (slot->counted ? stats_.preempted_query_tokens : stats_.query_tokens) += query;
   (slot->counted ? stats_.preempted_hit_tokens : stats_.hit_tokens) += hit;
@@ -230,7 +234,7 @@ bool KvManager::GrowTables(KvSlot slot, int32_t num_computed, int32_t num_in_fli
 void KvManager::IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed) {
   Slot& s = slots_[slot];
   const int32_t num_tokens = std::min(num_computed, static_cast<int32_t>(tokens.size()));
-  if (index_ == nullptr || num_tokens - s.num_indexed * block_size_ < block_size_) return;
+  if (!s.indexed || num_tokens - s.num_indexed * block_size_ < block_size_) return;
   int32_t num_full = num_tokens / block_size_;
   // Nodes are kept by the blocks in them and below them, so stop at the last one that gets a block.
   while (num_full > s.num_indexed && !coordinator_.BlocksEndingAt(slot, num_full - 1, &scratch_.blocks)) --num_full;
@@ -260,7 +264,7 @@ void KvManager::Uncompute(KvSlot slot, int32_t num_computed) {
 }
 
 void KvManager::SetTail(Slot* slot, PrefixNode node) {
-  if (index_ == nullptr) return;
+  if (!slot->indexed) return;
   index_->Hold(node);
   index_->Release(std::exchange(slot->tail, node));
 }
@@ -307,7 +311,7 @@ Result<int32_t> KvManager::PinPrefix(std::span<const TokenId> tokens, const Extr
   if (ttl_ms < 0) {
     return Status::InvalidArgument("the ttl of a pin is " + std::to_string(ttl_ms) + " ms, at least 0 is needed");
   }
-  if (index_ == nullptr) return 0;
+  if (!hashing_.all) return 0;
   EndExpiredPins();
   std::vector<PrefixNode> nodes;
   LookUp(tokens, keys, static_cast<int32_t>(tokens.size()) / block_size_, &nodes);

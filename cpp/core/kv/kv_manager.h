@@ -35,7 +35,9 @@ class KvManager {
 
   // Starts a sequence in an unused slot. Prefixes are shared only between sequences of equal extra keys. One that does
   // not read the cache (it needs the logits of its whole prompt) never hits; what it computes is cached all the same.
-  void Open(KvSlot slot, ExtraKeys keys, bool read_cache = true);
+  // With prefix caching off, sequences of one family (a number other than 0 that is never used again) share prefixes
+  // with each other and with nobody else.
+  void Open(KvSlot slot, ExtraKeys keys, bool read_cache = true, uint64_t family = 0);
   void Open(KvSlot slot, std::string_view cache_salt);
   // So that the sequence grows to that many tokens without allocating memory.
   void Reserve(KvSlot slot, int32_t num_tokens);
@@ -91,8 +93,8 @@ class KvManager {
   int64_t num_units_indexed() const { return counts_.indexed; }  // ever
   const PrefixCacheStats& stats() const { return stats_; }
   const BlockPool& pool() const { return pool_; }
-  const PrefixIndex* index() const { return index_.get(); }  // null when prefix caching is off
-  KvEventRing* events() const { return index_ == nullptr ? nullptr : index_->events(); }  // null when off
+  const PrefixIndex* index() const { return hashing_.all ? index_.get() : nullptr; }  // null when prefix caching is off
+  KvEventRing* events() const { return index_->events(); }                            // null when off
 
  private:
   struct Slot {
@@ -104,7 +106,12 @@ class KvManager {
     int32_t num_known = 0;        // tokens at admission
     int32_t reserved = 0;         // blocks set aside for the tokens that were known at admission
     bool read_cache = true;
+    bool indexed = true;   // its blocks come into the index
     bool counted = false;  // in stats_
+  };
+  struct Hashing {
+    BlockHashSpec spec;
+    bool all = true;  // off: only families are in the index
   };
   // The last FindPrefix(); any change of the cache ends it.
   struct Hit {
@@ -141,7 +148,7 @@ class KvManager {
   }
 
   int32_t block_size_;
-  BlockHashSpec hash_;
+  Hashing hashing_;
   std::unique_ptr<PrefixIndex> index_;
   BlockPool pool_;
   KvCoordinator coordinator_;

@@ -124,6 +124,7 @@ void Scheduler::Impl::Preempt(SeqSlot slot) {
   record.last_step_id = 0;
   record.known_to_executor = false;
   waiting.PushPreempted(slot);
+  ++num_preempted_waiting;
   ++counters.preemptions;
   removed.push_back(record.id);
 }
@@ -166,12 +167,15 @@ bool Scheduler::Impl::Admit(SeqSlot slot) {
   }
   blocked = {};
   waiting.Remove(slot);
+  if (seq.state == SequenceState::kPreempted) --num_preempted_waiting;
   running.PushBack(slot);
   seq.tokens.reserve(static_cast<size_t>(record.num_prompt_tokens) + record.max_tokens);
   if (seq.num_cached_tokens < 0) {
     seq.num_cached_tokens = num_hit;
-    if (kv.index() != nullptr) counters.prefix_query_tokens += seq.num_tokens();
-    counters.prefix_hit_tokens += num_hit;
+    if (kv.index() != nullptr) {
+      counters.prefix_query_tokens += seq.num_tokens();
+      counters.prefix_hit_tokens += num_hit;
+    }
   }
   seq.state = SequenceState::kRunning;
   seq.num_computed_tokens = num_hit;
@@ -197,6 +201,7 @@ void Scheduler::Impl::AddRow(SeqSlot slot, int32_t num_left, int32_t num_new) {
   step.slots.push_back(slot);
   step.plan->total_tokens += num_new;
   step.budget -= num_new;
+  if (!followers.empty() && sample) ReleaseFollowers(record.id);
 }
 
 void Scheduler::Impl::FillUp() {
@@ -222,6 +227,7 @@ void Scheduler::Impl::FillUp() {
     record.last_num_tokens = row.num_tokens;
     row.sample = num_more == num_left;
     if (row.sample) ++record.num_in_flight;
+    if (!followers.empty() && row.sample) ReleaseFollowers(record.id);
     step.plan->total_tokens += num_more;
     step.budget -= num_more;
   }

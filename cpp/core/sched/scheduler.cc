@@ -1,6 +1,7 @@
 #include "core/sched/scheduler.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -25,15 +26,33 @@ Scheduler::Impl::Impl(const SchedConfig& sched, const KvConfig& kv_config, const
       kv(kv_config, now),
       waiting(&table, sched.policy == SchedulingPolicy::kPriority) {}
 
+SeqSlot Scheduler::Impl::LeaderOf(const Request& request) const {
+  if (request.parent_id == 0 || request.parent_id == request.id || !request.read_prefix_cache) return kNoSlot;
+  const SeqSlot slot = table.Find(request.parent_id);
+  if (slot == kNoSlot || table[slot].seq.num_computed_tokens >= table[slot].num_prompt_tokens) return kNoSlot;
+  return slot;
+}
+
+void Scheduler::Impl::ReleaseFollowers(RequestId leader) {
+  for (const SeqSlot slot : followers.Take(leader) | std::views::reverse) {
+    table[slot].following = false;
+    waiting.PushPreempted(slot);
+  }
+}
+
 void Scheduler::Impl::Remove(SeqSlot slot) {
   const SequenceRecord& record = table[slot];
   if (record.known_to_executor) removed.push_back(record.id);
   if (record.seq.state == SequenceState::kRunning) {
     running.Remove(slot);
+  } else if (record.following) {
+    followers.Remove(record.seq.request->parent_id, slot, record.num_prompt_tokens);
   } else {
     waiting.Remove(slot);
+    if (record.seq.state == SequenceState::kPreempted) --num_preempted_waiting;
   }
   if (blocked.slot == slot) blocked = {};
+  if (!followers.empty()) ReleaseFollowers(record.id);
   kv.Close(slot);
   table.Erase(slot);
 }
@@ -91,24 +110,6 @@ Status Scheduler::Impl::CheckRoom(const Request& request) const {
   return Status::Ok();
 }
 
-Status Scheduler::Impl::CheckQueue(const Request& request) const {
-  const auto full = [&request](const std::string& why) {
-    return Status::ResourceExhausted(RequestName(request) + ": the queue is full, try again later: " + why);
-  };
-  if (config.max_num_queued_reqs > 0 && waiting.size() >= config.max_num_queued_reqs) {
-    return full(std::to_string(waiting.size()) + " requests wait, max_num_queued_reqs is " +
-                std::to_string(config.max_num_queued_reqs));
-  }
-  const auto num_tokens = static_cast<int64_t>(request.prompt.size());
-  // Alone in the queue any request may wait: to try again would not help it.
-  if (config.max_num_queued_tokens > 0 && !waiting.empty() &&
-      waiting.num_tokens() + num_tokens > config.max_num_queued_tokens) {
-    return full(std::to_string(waiting.num_tokens()) + " tokens wait and it has " + std::to_string(num_tokens) +
-                ", max_num_queued_tokens is " + std::to_string(config.max_num_queued_tokens));
-  }
-  return Status::Ok();
-}
-
 void Scheduler::Impl::AddDeadlines(const SequenceRecord& record) {
   const Request& request = *record.seq.request;
   const int64_t timeout = request.timeout_ms > 0 ? request.timeout_ms : config.request_timeout_ms;
@@ -129,7 +130,6 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   }
   if (impl_->table.Find(request->id) != kNoSlot) return Status::InvalidArgument(name + " is queued already");
   FASTLLM_RETURN_IF_ERROR(impl_->CheckRoom(*request));
-  FASTLLM_RETURN_IF_ERROR(impl_->CheckQueue(*request));
   Sequence sequence;
   sequence.tokens = request->prompt;
   sequence.request = std::move(request);
@@ -139,9 +139,15 @@ Status Scheduler::Add(std::shared_ptr<const Request> request) {
   record.arrival_ns = arrival_ns != 0 ? arrival_ns : impl_->clock() * kNanosPerMilli;
   record.serial = ++impl_->last_serial;
   impl_->AddDeadlines(record);
-  impl_->kv.Open(slot, record.seq.request->cache_salt);
+  const Request& queued = *record.seq.request;
+  impl_->kv.Open(slot, queued.extra_keys, queued.read_prefix_cache, queued.parent_id);
   impl_->kv.Reserve(slot, record.num_prompt_tokens + record.max_tokens - 1);
-  impl_->waiting.Push(slot);
+  record.following = impl_->LeaderOf(*record.seq.request) != kNoSlot;
+  if (record.following) {
+    impl_->followers.Add(record.seq.request->parent_id, slot, record.num_prompt_tokens);
+  } else {
+    impl_->waiting.Push(slot);
+  }
   return Status::Ok();
 }
 
@@ -160,7 +166,8 @@ std::vector<ExpiredRequest> Scheduler::Expire() {
     reason += " ms (limit ";
     reason += std::to_string(due.at_ms - arrival_ms);
     reason += " ms)";
-    expired.push_back({due.id, std::move(reason)});
+    expired.push_back(
+        {due.id, due.queue_only ? StatusCode::kResourceExhausted : StatusCode::kDeadlineExceeded, std::move(reason)});
     impl_->Remove(slot);
   }
   return expired;
@@ -209,7 +216,9 @@ void Scheduler::UpdateInto(const StepPlan& plan, const StepResult& result, std::
     const SequenceRecord& record = impl_->table[slots[i]];
     // Ended meanwhile; slot and id may even be in use again.
     if (record.id != row.id || record.first_step_id == 0 || record.first_step_id > plan.step_id) continue;
-    impl_->ApplySampled(slots[i], sampled.tokens, &(*updates)[num_updates++]);
+    SequenceUpdate& update = (*updates)[num_updates++];
+    update.result_row = static_cast<int32_t>(next - 1);
+    impl_->ApplySampled(slots[i], sampled.tokens, &update);
   }
   FASTLLM_CHECK(next == result.rows.size(), "the result has more rows than the plan samples");
   updates->resize(num_updates);
@@ -223,8 +232,9 @@ bool Scheduler::HasWork() const { return !impl_->running.empty() || !impl_->wait
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->counters;
   stats.running = impl_->running.size();
-  stats.waiting = impl_->waiting.size();
-  stats.queued_tokens = impl_->waiting.num_tokens();
+  stats.waiting = impl_->waiting.size() + impl_->followers.size();
+  stats.waiting_preempted = impl_->num_preempted_waiting;
+  stats.queued_tokens = impl_->waiting.num_tokens() + impl_->followers.num_tokens();
   stats.used_blocks = impl_->kv.pool().num_used_blocks();
   stats.free_blocks = impl_->kv.pool().num_free_blocks();
   return stats;

@@ -29,12 +29,14 @@ struct SequenceUpdate {
   FinishReason finish_reason = FinishReason::kNone;
   StopReason stop_reason;  // a token id when one of stop_token_ids matched
   int32_t num_cached_tokens = 0;
+  int32_t result_row = 0;  // where in StepResult::rows its tokens came from
 };
 
 struct SchedulerStats {
   int32_t running = 0;
   int32_t waiting = 0;
-  int32_t used_blocks = 0;  // blocks with a reference; the null block is not counted
+  int32_t waiting_preempted = 0;  // of these, ran before
+  int32_t used_blocks = 0;        // blocks with a reference; the null block is not counted
   int32_t free_blocks = 0;
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
@@ -47,7 +49,8 @@ struct SchedulerStats {
 // A request that ran out of time.
 struct ExpiredRequest {
   RequestId id = 0;
-  std::string reason;  // "not finished after 1003 ms (limit 1000 ms)"
+  StatusCode code = StatusCode::kDeadlineExceeded;  // kResourceExhausted: it was still queued at its queue-time limit
+  std::string reason;                               // "not finished after 1003 ms (limit 1000 ms)"
 };
 
 class Scheduler {
@@ -58,8 +61,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues a validated request. kInvalidArgument when prompt + max_tokens can never fit in the pool;
-  // kResourceExhausted, for now, when the queue is full (max_num_queued_reqs, max_num_queued_tokens).
+  // Queues a validated request. kInvalidArgument when prompt + max_tokens can never fit in the pool. How many may wait
+  // is for the caller to say (core/engine/inbox.h): what it has accepted must not be refused here.
   Status Add(std::shared_ptr<const Request> request);
 
   // Ends a sequence from outside (abort, stop string) in whatever state it is; frees its blocks. False when unknown.

@@ -9,6 +9,7 @@
 
 #include "core/kv/kv_manager.h"
 #include "core/sched/deadlines.h"
+#include "core/sched/followers.h"
 #include "core/sched/scheduler.h"
 #include "core/sched/sequence_table.h"
 #include "core/sched/waiting_queue.h"
@@ -74,8 +75,10 @@ struct Scheduler::Impl {
 
   // scheduler.cc
   Status CheckRoom(const Request& request) const;
-  Status CheckQueue(const Request& request) const;
   void AddDeadlines(const SequenceRecord& record);
+  // The sequence whose prompt is being computed for this one as well; kNoSlot: none.
+  SeqSlot LeaderOf(const Request& request) const;
+  void ReleaseFollowers(RequestId leader);  // into the waiting queue
   void Remove(SeqSlot slot);
   void ApplySampled(SeqSlot slot, const std::vector<TokenId>& tokens, SequenceUpdate* update);
 
@@ -86,9 +89,11 @@ struct Scheduler::Impl {
   SequenceTable table;
   SlotList running{&table};
   WaitingQueue waiting;
+  Followers followers;
   Deadlines deadlines;
   Step step;
   Blocked blocked;
+  int32_t num_preempted_waiting = 0;
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
   std::vector<std::vector<BlockId>> grown;
   std::vector<std::vector<std::vector<BlockId>>> spare_lists;

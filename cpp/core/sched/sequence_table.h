@@ -29,6 +29,7 @@ struct SequenceRecord {
   int64_t arrival_ns = 0;
   uint64_t serial = 0;  // never used again, unlike the id
   bool known_to_executor = false;
+  bool following = false;  // in Followers
 };
 
 class SequenceTable {

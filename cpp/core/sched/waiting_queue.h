@@ -11,14 +11,14 @@ namespace fastllm {
 // Whether a comes before b under the priority policy: by (priority, arrival, id), each ascending.
 bool ComesBefore(const SequenceRecord& a, const SequenceRecord& b);
 
-// First come, first served: in the order of Push(), preempted ones at the front. O(1).
+// First come, first served: in the order of Push(), preempted ones and followers at the front. O(1).
 // By priority: ComesBefore(), for preempted ones too. O(log n).
 class WaitingQueue {
  public:
   WaitingQueue(SequenceTable* table, bool by_priority);
 
   void Push(SeqSlot slot);
-  void PushPreempted(SeqSlot slot);
+  void PushPreempted(SeqSlot slot);  // and followers: it waited before all that wait now
   void Remove(SeqSlot slot);
 
   SeqSlot front() const;  // kNoSlot when empty

@@ -11,9 +11,23 @@ namespace fastllm {
 template <typename S, typename T>
 concept Is = std::is_same_v<std::remove_const_t<S>, T>;
 
+template <Is<ProcessorSpec> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.which, s.index, s.params);
+}
+template <Is<LogitsSpec> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.repetition_penalty, s.frequency_penalty, s.presence_penalty, s.logit_bias, s.allowed, s.bad_words,
+    s.dry_multiplier, s.dry_base, s.dry_allowed_length, s.dry_range, s.dry_breakers);
+}
+template <Is<LogprobsSpec> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.num_top, s.ids);
+}
 template <Is<SamplingSpec> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.min_tokens, s.banned_until_min);
+  v(s.temperature, s.top_p, s.top_k, s.min_p, s.seed, s.min_tokens, s.banned_until_min, s.typical_p, s.top_n_sigma,
+    s.xtc_probability, s.xtc_threshold, s.logits, s.logprobs, s.prompt_logprobs, s.processors);
 }
 template <Is<NewSequence> S>
 void VisitMembers(S& s, auto&& v) {
@@ -33,7 +47,11 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <Is<SampledRow> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.id, s.tokens);
+  v(s.id, s.tokens, s.logprobs, s.error);
+}
+template <Is<PromptLogprobs> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.id, s.first_position, s.positions);
 }
 
 namespace {
@@ -117,6 +135,7 @@ std::string EncodeStepResult(const StepResult& result) {
   writer.Field(static_cast<uint32_t>(result.status.code()));
   writer.Field(result.status.message());
   writer.Field(result.rows);
+  writer.Field(result.prompt_logprobs);
   return Finish(std::move(writer), Kind::kResult);
 }
 
@@ -130,10 +149,12 @@ Result<StepResult> DecodeStepResult(std::string_view bytes) {
   reader.Field(code);
   reader.Field(message);
   reader.Field(result.rows);
+  reader.Field(result.prompt_logprobs);
   FASTLLM_RETURN_IF_ERROR(CloseMessage(reader));
-  if (code > static_cast<uint32_t>(StatusCode::kInternal)) {
+  if (code > static_cast<uint32_t>(StatusCode::kDeadlineExceeded)) {
     return Status::DataLoss("step message: status code must be at most " +
-                            std::to_string(static_cast<int>(StatusCode::kInternal)) + ", got " + std::to_string(code));
+                            std::to_string(static_cast<int>(StatusCode::kDeadlineExceeded)) + ", got " +
+                            std::to_string(code));
   }
   result.status = Status(static_cast<StatusCode>(code), std::move(message));
   return result;

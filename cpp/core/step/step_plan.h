@@ -3,11 +3,45 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/ids.h"
+#include "fastllm/sampling_params.h"
 
 namespace fastllm {
+
+// What is done to a row's logits before a token is drawn; meanings as in SamplingParams.
+struct LogitsSpec {
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  std::vector<LogitBias> logit_bias;
+  std::vector<TokenId> allowed;  // empty: every token
+  std::vector<std::vector<TokenId>> bad_words;
+  float dry_multiplier = 0.0f;  // 0: no DRY
+  float dry_base = 1.75f;
+  int32_t dry_allowed_length = 2;
+  int32_t dry_range = 0;
+  std::vector<TokenId> dry_breakers;  // ascending
+
+  bool has_penalties() const {
+    return repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f;
+  }
+};
+
+// Which log probabilities come back with an output token, besides its own.
+struct LogprobsSpec {
+  int32_t num_top = 0;       // of the most likely tokens; -1: of the whole vocabulary
+  std::vector<TokenId> ids;  // of these
+};
+
+// What the logits processors of the host are told about a sequence.
+struct ProcessorSpec {
+  std::vector<int32_t> which;  // take part, of those that the engine was made with
+  int32_t index = 0;           // of the output
+  SamplingParams params;
+};
 
 // What the sampler needs of SamplingParams. top_k 0 = off.
 struct SamplingSpec {
@@ -18,6 +52,14 @@ struct SamplingSpec {
   uint64_t seed = 0;       // random numbers are a function of (seed, output index) alone
   int32_t min_tokens = 0;  // ids in banned_until_min are impossible before this many outputs
   std::vector<TokenId> banned_until_min;
+  float typical_p = 1.0f;
+  float top_n_sigma = 0.0f;
+  float xtc_probability = 0.0f;
+  float xtc_threshold = 0.1f;
+  std::optional<LogitsSpec> logits;         // absent: the logits are taken as they are
+  std::optional<LogprobsSpec> logprobs;     // absent: none come back
+  std::optional<int32_t> prompt_logprobs;   // LogprobsSpec::num_top for the prompt tokens; absent: none
+  std::optional<ProcessorSpec> processors;  // absent: none takes part
 };
 
 // A sequence the executor does not know: new, or resumed after a preemption (tokens then hold prior output too).

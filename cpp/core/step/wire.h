@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "fastllm/output.h"
+#include "fastllm/sampling_params.h"
+
 namespace fastllm {
 
 template <typename T>
@@ -157,5 +160,26 @@ class WireReader {
   std::string_view left_;
   bool ok_ = true;
 };
+
+// Members of the public structs that messages and recordings share.
+template <typename S, typename T>
+concept WiredAs = std::is_same_v<std::remove_const_t<S>, T>;
+
+template <WiredAs<LogitBias> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.id, s.bias);
+}
+template <WiredAs<JsonText> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.text);
+}
+template <WiredAs<TokenLogprob> S>
+void VisitMembers(S& s, auto&& v) {
+  v(s.token_id, s.logprob, s.rank);
+}
+template <WiredAs<SamplingParams> S>
+void VisitMembers(S& s, auto&& v) {
+  VisitFields(s, [&v](const FieldInfo&, auto& field) { v(field); });
+}
 
 }  // namespace fastllm

@@ -1,5 +1,6 @@
 #include "core/text/stop_matcher.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fastllm {
@@ -20,6 +21,7 @@ std::vector<uint32_t> Borders(const std::string& stop) {
 }  // namespace
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)), matched_(stops_.size(), 0) {
+  borders_.reserve(stops_.size());
   for (const std::string& stop : stops_) borders_.push_back(Borders(stop));
 }
 
@@ -36,6 +38,15 @@ std::optional<StopMatcher::Match> StopMatcher::Feed(std::string_view text, size_
     }
   }
   return std::nullopt;
+}
+
+size_t StopMatcher::NumHeld() const {
+  size_t held = 0;
+  for (size_t s = 0; s < stops_.size(); ++s) {
+    const size_t matched = matched_[s] == stops_[s].size() ? borders_[s][matched_[s]] : matched_[s];
+    held = std::max(held, matched);
+  }
+  return held;
 }
 
 }  // namespace fastllm

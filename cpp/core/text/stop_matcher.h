@@ -25,7 +25,11 @@ class StopMatcher {
   // byte is before `armed_from` is passed over. Not to be called again after a match.
   std::optional<Match> Feed(std::string_view text, size_t armed_from = 0);
 
+  // Bytes at the end of the text fed so far that a match may begin in. No fewer can be held back, and no more need be.
+  size_t NumHeld() const;
+
   const std::string& stop(size_t i) const { return stops_[i]; }
+  const std::vector<std::string>& stops() const { return stops_; }
   bool empty() const { return stops_.empty(); }
 
  private:

@@ -3,8 +3,6 @@
 namespace fastllm {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 // What a lead byte asks for: continuation bytes, and the range of the first of them. Unicode 15, table 3-7.
 struct Lead {
   uint8_t num_continuation;  // 0: not a lead byte of a longer character
@@ -28,7 +26,7 @@ void Utf8Decoder::Append(std::string_view bytes, std::string* out) {
   for (const char c : bytes) {
     const uint8_t byte = static_cast<uint8_t>(c);
     if (num_missing_ > 0) {
-      if (byte >= lo_ && byte <= hi_) {
+      if (Continues(c)) {
         held_[num_held_++] = c;
         lo_ = 0x80;
         hi_ = 0xBF;
@@ -46,7 +44,7 @@ void Utf8Decoder::Append(std::string_view bytes, std::string* out) {
     }
     const Lead lead = LeadOf(byte);
     if (lead.num_continuation == 0) {
-      out->append(kReplacement);
+      out->append(kReplacementCharacter);
       continue;
     }
     held_[0] = c;
@@ -58,7 +56,8 @@ void Utf8Decoder::Append(std::string_view bytes, std::string* out) {
 }
 
 void Utf8Decoder::Flush(std::string* out) {
-  if (num_held_ > 0) out->append(kReplacement);
+  const int replacements = replace_each_byte_ ? num_held_ : num_held_ > 0;
+  for (int i = 0; i < replacements; ++i) out->append(kReplacementCharacter);
   num_held_ = 0;
   num_missing_ = 0;
 }

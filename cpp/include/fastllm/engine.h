@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,9 @@
 
 #include "fastllm/config.h"
 #include "fastllm/export.h"
+#include "fastllm/extra_keys.h"
+#include "fastllm/kv_events.h"
+#include "fastllm/logits_processor.h"
 #include "fastllm/output.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
@@ -22,7 +26,10 @@ namespace fastllm {
 struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one, each in [0, vocab_size)
   SamplingParams sampling;
-  std::string cache_salt;  // requests share cached prefixes only under the same salt
+  ExtraKeys extra_keys;           // requests share cached prefixes only under equal keys
+  int32_t priority = 0;           // lower comes first; other than 0 only with scheduling_policy "priority"
+  int64_t timeout_ms = 0;         // since Submit(), for the whole request; 0: EngineConfig's request_timeout_ms
+  int64_t max_queue_time_ms = 0;  // since Submit(), until its first step; 0: EngineConfig's
 };
 
 // One derived value of the resolved configuration.
@@ -40,6 +47,9 @@ struct EngineInfo {
   int32_t num_kv_blocks = 0;  // the null block included
   int32_t block_size = 0;
   std::vector<int32_t> eos_token_ids;
+  SamplingParams default_sampling_params;            // with what the model states (EngineConfig's generation_config)
+  std::vector<std::string> default_sampling_fields;  // the fields that it states
+  int32_t max_logprobs = 0;                          // alternatives that a request may ask for; -1: no limit
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
 };
@@ -50,16 +60,23 @@ struct EngineInfo {
 struct EngineStats {
   int64_t steps = 0;
   int64_t running = 0;
-  int64_t waiting = 0;         // all that wait
-  int64_t waiting_paused = 0;  // of these, came while the engine was paused
-  int64_t queued_tokens = 0;   // of the others
-  int64_t used_blocks = 0;     // blocks that some request holds
-  int64_t total_blocks = 0;    // without the null block
+  int64_t waiting = 0;            // all that wait
+  int64_t waiting_paused = 0;     // of these, came while the engine was paused
+  int64_t waiting_preempted = 0;  // of these, ran before and lost their blocks; the rest wait for room
+  int64_t queued_tokens = 0;      // of all that wait
+  int64_t used_blocks = 0;        // blocks that some request holds
+  int64_t total_blocks = 0;       // without the null block
   int64_t preemptions = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t scheduled_tokens = 0;
+  int64_t prompt_tokens = 0;  // of requests that have come into a step
+  int64_t generation_tokens = 0;
   int64_t finished_requests = 0;
+  int64_t finished_stop = 0;  // of these, by their finish_reason
+  int64_t finished_length = 0;
+  int64_t finished_abort = 0;
+  int64_t finished_error = 0;
   int64_t schedule_ns = 0;  // Schedule() and handing the plan over
   int64_t execute_ns = 0;   // the executor, from the later of hand-over and the step before to the result
   int64_t wait_ns = 0;      // of that, what the engine thread had nothing else to do
@@ -91,22 +108,34 @@ enum class PauseMode : uint8_t {
 class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a
-  // table is made from the model file if it carries one (GGUF does). Errors: what is wrong with which value.
-  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {});
+  // table is made from the model file if it carries one (GGUF does). Logits processors need device cpu. Errors: what
+  // is wrong with which value.
+  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {},
+                                                std::vector<std::shared_ptr<LogitsProcessor>> logits_processors = {});
   virtual ~Engine() = default;
 
   // Queues a request and returns its handle, never 0. Errors: kInvalidArgument for values out of range (empty
   // prompt, id out of vocabulary, prompt longer than the context or the KV pool, bad sampling values),
+  // kResourceExhausted with retry_after_ms() when the queue is full (max_num_queued_reqs, max_num_queued_tokens),
   // kUnavailable when the engine is stopped or poisoned.
   virtual Result<uint64_t> Submit(GenerationRequest request) = 0;
 
-  // Ends a request; its last delta has finish_reason kAbort. Unknown or finished handles are ignored.
+  // What Submit() would find wrong with the values of the request (kInvalidArgument).
+  virtual Status Validate(const GenerationRequest& request) const = 0;
+
+  // Ends a request with all of its outputs; their last deltas have finish_reason kAbort. Unknown or finished handles
+  // are ignored.
   virtual void Abort(uint64_t request_id) = 0;
 
   // Moves all pending deltas out, waiting up to `timeout` for the first. Empty on time-out.
   virtual std::vector<RequestDelta> Drain(std::chrono::milliseconds timeout) = 0;
 
-  // An eventfd that becomes readable when deltas are pending; Drain(0ms) resets it. Owned by the engine.
+  // The same into a vector whose old deltas the engine fills again: with one that was drained into before, a steady
+  // load makes the engine allocate no memory.
+  virtual void DrainInto(std::chrono::milliseconds timeout, std::vector<RequestDelta>* deltas) = 0;
+
+  // An eventfd that becomes readable when deltas are pending, and when the engine has ended;
+  // Drain(0ms) resets it. Owned by the engine.
   virtual int event_fd() const = 0;
 
   virtual const EngineInfo& info() const = 0;
@@ -131,6 +160,19 @@ class FASTLLM_API Engine {
 
   // Forgets all cached prefixes. kFailedPrecondition while a request holds blocks.
   virtual Status ResetPrefixCache() = 0;
+
+  // How many tokens of a prompt a request would find in the prefix cache now: whole blocks, and at most all but the
+  // last token. The answer comes between two steps.
+  virtual Result<int32_t> CountCachedTokens(std::vector<int32_t> prompt_token_ids, ExtraKeys extra_keys) = 0;
+  // Pins what is cached of a prefix (whole blocks) and returns its tokens: its blocks are taken only when no free block
+  // of a lower priority is left. The pin ends after ttl_ms (0: never), when its blocks are taken after all, or by
+  // priority 0. kInvalidArgument for a priority outside [0, 63] or a negative ttl.
+  virtual Result<int32_t> PinPrefix(std::vector<int32_t> prompt_token_ids, ExtraKeys extra_keys, int32_t priority,
+                                    int64_t ttl_ms) = 0;
+
+  // Takes the oldest KV events, `most` at most; none unless EngineConfig's kv_events_buffer_size is set. No lock that
+  // the engine thread takes.
+  virtual KvEventBatch DrainKvEvents(size_t most) = 0;
 
   // Refuses new requests from now on (kUnavailable), lets those that are there run for up to `timeout`, ends a pause
   // for that, then does Shutdown(). True when all of them came to their own end.

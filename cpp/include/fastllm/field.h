@@ -6,8 +6,9 @@
 //
 //   FASTLLM_FIELD(type, name, default, check, help)
 //
-// `type` is one of bool, int32_t, int64_t, float, std::string, std::vector<int32_t>, std::vector<std::string>
-// or std::optional of a scalar. `check` is one of the FieldCheck makers below.
+// `type` is one of bool, int32_t, int64_t, float, std::string, std::vector<int32_t>, std::vector<std::string>,
+// std::vector<std::vector<int32_t>>, std::vector<LogitBias>, JsonText, or std::optional of any but the last three.
+// `check` is one of the FieldCheck makers below.
 #pragma once
 
 #include <limits>
@@ -16,7 +17,7 @@
 namespace fastllm {
 
 // What a value must satisfy. Numbers: lo <= v <= hi (lo_open: lo < v), and finite. Strings: one of `choices`
-// ("a|b|c", empty = anything). For vectors the bounds hold for each element.
+// ("a|b|c", empty = anything). For vectors the bounds hold for each element; for biases, of the bias.
 struct FieldCheck {
   double lo = -std::numeric_limits<double>::infinity();
   double hi = std::numeric_limits<double>::infinity();
@@ -26,6 +27,7 @@ struct FieldCheck {
 
 constexpr FieldCheck AnyValue() { return {}; }
 constexpr FieldCheck AtLeast(double lo) { return {lo, std::numeric_limits<double>::infinity(), false, {}}; }
+constexpr FieldCheck GreaterThan(double lo) { return {lo, std::numeric_limits<double>::infinity(), true, {}}; }
 constexpr FieldCheck InRange(double lo, double hi) { return {lo, hi, false, {}}; }
 constexpr FieldCheck InRangeOpenLow(double lo, double hi) { return {lo, hi, true, {}}; }
 constexpr FieldCheck OneOf(std::string_view choices) {

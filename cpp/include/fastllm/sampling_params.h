@@ -12,6 +12,24 @@
 
 namespace fastllm {
 
+// A token, and what is added to its logit.
+struct LogitBias {
+  int32_t id = 0;
+  float bias = 0.0f;
+
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+// A JSON object that is handed on as it is; empty: none.
+struct JsonText {
+  std::string text;
+
+  friend bool operator==(const JsonText&, const JsonText&) = default;
+};
+
+// Where DRY starts afresh: text-generation-webui's and llama.cpp's list.
+inline std::vector<std::string> DefaultDryBreakers() { return {"\n", ":", "\"", "*"}; }
+
 #define FASTLLM_FIELD(type, name, def, check, help) type name = def;
 struct SamplingParams {
 #include "fastllm/fields/sampling_params.def"

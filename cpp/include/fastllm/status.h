@@ -5,6 +5,7 @@
 // engine, never the process; torch exceptions are caught at the executor edge and turned into a Status.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
@@ -23,6 +24,7 @@ enum class StatusCode : int {
   kFailedPrecondition,  // the object is in a state that forbids the call
   kUnavailable,         // the engine is stopped or poisoned
   kInternal,            // a defect of ours
+  kDeadlineExceeded,    // a request did not end within its time limit
 };
 
 // Lower-case name of a code, for messages ("invalid_argument").
@@ -46,12 +48,19 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
+  // After how many milliseconds the call may succeed; 0: nothing is known. Set for a full queue (Engine::Submit).
+  int64_t retry_after_ms() const { return retry_after_ms_; }
+  Status&& WithRetryAfter(int64_t ms) && {
+    retry_after_ms_ = ms;
+    return std::move(*this);
+  }
   // "invalid_argument: message", or "ok".
   FASTLLM_API std::string ToString() const;
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
+  int64_t retry_after_ms_ = 0;
 };
 
 // A value or the Status that says why there is none. value() on an error throws std::bad_variant_access.

@@ -4,7 +4,7 @@
 
 namespace fastllm::ops {
 
-// One layer of the paged cache: k and v are each [num_blocks, num_kv_heads, block_size, head_dim], contiguous.
+// One layer of the paged cache: k and v are each [num_blocks, num_kv_heads, block_size, head_dim] of dtype, contiguous.
 // Token position p of a sequence lives in block table[p / block_size], row p % block_size.
 struct KvCacheView {
   void* k = nullptr;
@@ -13,6 +13,7 @@ struct KvCacheView {
   int32_t num_kv_heads = 0;
   int32_t block_size = 0;
   int32_t head_dim = 0;
+  DType dtype = DType::kF32;  // of the elements; K and V are rounded to it when they are written
 };
 
 // cache[slot_mapping[t]] = (k[t], v[t]); slot = block * block_size + row. A negative slot is skipped.

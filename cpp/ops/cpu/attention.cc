@@ -49,7 +49,7 @@ int64_t RoundUp16(int64_t n) { return (n + 15) / 16 * 16; }
 int64_t Stride(int32_t head_dim) { return (head_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad; }
 
 int64_t ScratchFloats(int64_t rows, int32_t head_dim) {
-  return RoundUp16(rows * (3 * Stride(head_dim) + kAttentionChunk + 4));
+  return RoundUp16(rows * (3 * Stride(head_dim) + kAttentionChunk + 4) + WideFloats(rows, Stride(head_dim)));
 }
 
 int64_t SumsFloats(const PagedAttentionParams& p, const AttentionItem& item) {
@@ -123,7 +123,7 @@ void BuildUnits(const std::vector<CostedItem>& items, bool split, std::vector<Un
 
 }  // namespace
 
-void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpContext& ctx) {
+void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, const OpContext& ctx) {
   thread_local Workspace ws;
   CheckShapes(p);
   // About 12 elements of head_dim a nanosecond, for the products with K and V together.
@@ -141,7 +141,7 @@ void RunAttention(const Kernels& k, const PagedAttentionParams& p, const OpConte
   float* const sums = split ? Aligned(ws.sums, sums_floats) : nullptr;
   const CostedItem* items = ws.items.data();
   const Unit* units = ws.units.data();
-  ParallelItems(static_cast<int64_t>(ws.units.size()), team, [&](int64_t i, int32_t thread) {
+  ParallelItems(static_cast<int64_t>(ws.units.size()), work, team, [&](int64_t i, int32_t thread) {
     const CostedItem& c = items[units[i].item];
     if (units[i].split < 0) {
       k.attention(p, c.item, scratch + floats * thread);

@@ -22,6 +22,12 @@ inline constexpr int32_t kAttentionSplit = 4 * kAttentionChunk;
 // head_dim is padded to a multiple of this in scratch.
 inline constexpr int32_t kAttentionPad = 16;
 
+// Floats of scratch that a chunk of a 16-bit cache takes, for `rows` query rows and head_dim padded to `stride`: K and
+// V as float32, or rearranged together with queries and weights of 16 bits.
+static constexpr int64_t WideFloats(int64_t rows, int64_t stride) {
+  return 2 * kAttentionChunk * stride + (rows * (stride + kAttentionChunk) / 2 + 15) / 16 * 16;
+}
+
 // Rows of the weight that one call of the linear kernel takes at most.
 inline constexpr int32_t kLinearPanel = 16;
 
@@ -50,6 +56,18 @@ struct Moments {
   int64_t count;
 };
 
+struct AttentionKernels {
+  // With R rows (tokens x heads) and the stride S (head_dim padded), scratch holds R (3 S + kAttentionChunk + 4) floats
+  // and WideFloats(R, S), and sums R (S + 2): accumulators [R, S], maxima [R], sums of weights [R]. Both are 64-byte
+  // aligned.
+  void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
+  // The sums of one split of the positions.
+  void (*attention_split)(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                          float* sums);
+  // The output from the sums of all splits, sums + i * sums_stride being those of split i. They are overwritten.
+  void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
+};
+
 // Row kernels work on tokens [begin, end). Float32 throughout; sampling kernels work on one row of logits.
 struct Kernels {
   void (*rms_norm)(const RmsNormParams& p, int64_t begin, int64_t end);
@@ -57,14 +75,9 @@ struct Kernels {
   void (*silu_mul)(const SiluMulParams& p, int64_t begin, int64_t end);
   // out rows [row_begin, row_end) for weight rows [n_begin, n_end), at most kLinearPanel of them.
   void (*linear)(const LinearParams& p, int32_t row_begin, int32_t row_end, int32_t n_begin, int32_t n_end);
-  // With R rows (tokens x heads) and the stride S (head_dim padded), scratch holds R (3 S + kAttentionChunk + 4) floats
-  // and sums R (S + 2): accumulators [R, S], maxima [R], sums of weights [R]. Both are 64-byte aligned.
-  void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
-  // The sums of one split of the positions.
-  void (*attention_split)(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
-                          float* sums);
-  // The output from the sums of all splits, sums + i * sums_stride being those of split i. They are overwritten.
-  void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
+  // x[0, n) rounded to nearest even and stored as `to`.
+  void (*narrow)(const float* x, int64_t n, DType to, void* out);
+  AttentionKernels attention;
 
   // block_max takes the maxima of each kMaxBlock elements (-inf for a block of NaN); n / kMaxBlock of them, rounded up.
   MaxResult (*max)(const float* x, int64_t n, float* block_max);
@@ -86,5 +99,6 @@ struct Kernels {
 extern const Kernels kPlainKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
+extern const AttentionKernels kAvx512Bf16AttentionKernels;  // for a bfloat16 cache
 
 }  // namespace fastllm::ops::cpu

@@ -110,7 +110,8 @@ bool AsksNothing(const LogprobsRow& ask) { return ask.token < 0 && ask.top_k <= 
 void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx) {
   // Sized here by the calling thread: memory that runs out inside a parallel region would end the process.
   thread_local std::vector<Scratch> scratch;
-  const int32_t team = TeamSize(p.num_rows, int64_t{p.num_rows} * p.vocab / 4, ctx.num_threads);
+  const int64_t work = int64_t{p.num_rows} * p.vocab / 4;
+  const int32_t team = TeamSize(p.num_rows, work, ctx.num_threads);
   if (scratch.size() < static_cast<size_t>(team)) scratch.resize(team);
   const auto vocab = static_cast<size_t>(p.vocab);
   for (int32_t t = 0; t < team; ++t) {
@@ -121,7 +122,7 @@ void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx
     s.order.resize(std::max(s.order.size(), vocab));
   }
   Scratch* const of_thread = scratch.data();
-  ParallelItems(p.num_rows, team, [&](int64_t r, int32_t thread) {
+  ParallelItems(p.num_rows, work, team, [&](int64_t r, int32_t thread) {
     const LogprobsRow& ask = p.rows[r];
     if (AsksNothing(ask)) return;
     const int64_t top = r * p.top_stride;

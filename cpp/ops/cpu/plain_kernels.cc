@@ -1,7 +1,9 @@
 // The plain arm: scalar, in the order of the formulas, for reading and as the oracle of the vector arms.
+#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/half.h"
 #include "ops/cpu/kernels.h"
 
 namespace fastllm::ops::cpu {
@@ -70,6 +72,22 @@ void SiluMul(const SiluMulParams& p, int64_t begin, int64_t end) {
   }
 }
 
+void Narrow(const float* x, int64_t n, DType to, void* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    switch (to) {
+      case DType::kF32: static_cast<float*>(out)[i] = x[i]; break;
+      case DType::kF16: static_cast<uint16_t*>(out)[i] = FloatToHalf(x[i]); break;
+      case DType::kBF16: static_cast<uint16_t*>(out)[i] = FloatToBFloat(x[i]); break;
+    }
+  }
+}
+
+float CacheValue(const void* base, DType type, int64_t index) {
+  if (type == DType::kF32) return static_cast<const float*>(base)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(base)[index];
+  return type == DType::kF16 ? HalfToFloat(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
 // Offset of position `pos` of sequence `seq` in the cache, for the item's KV head.
 int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, int32_t pos) {
   const KvCacheView& c = p.cache;
@@ -112,8 +130,6 @@ RowPlace PlaceOf(const PagedAttentionParams& p, const AttentionItem& item, int32
 // One query row against positions [begin, end), in chunks with a running maximum.
 void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const float* q, int32_t begin, int32_t end,
                float* scores, const RowSums& s) {
-  const auto* k = static_cast<const float*>(p.cache.k);
-  const auto* v = static_cast<const float*>(p.cache.v);
   const int32_t dim = p.cache.head_dim;
   *s.max = -std::numeric_limits<float>::infinity();
   *s.sum = 0.0f;
@@ -122,9 +138,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     const int32_t n = end - first < kAttentionChunk ? end - first : kAttentionChunk;
     float new_max = *s.max;
     for (int32_t j = 0; j < n; ++j) {
-      const float* kj = k + CacheOffset(p, item, first + j);
+      const int64_t at = CacheOffset(p, item, first + j);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * kj[d];
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, at + d);
       scores[j] = dot * p.scale;
       new_max = std::fmax(new_max, scores[j]);
     }
@@ -133,9 +149,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     for (int32_t d = 0; d < dim; ++d) s.acc[d] *= correction;
     for (int32_t j = 0; j < n; ++j) {
       const float weight = std::exp(scores[j] - new_max);
-      const float* vj = v + CacheOffset(p, item, first + j);
+      const int64_t at = CacheOffset(p, item, first + j);
       *s.sum += weight;
-      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * vj[d];
+      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, at + d);
     }
     *s.max = new_max;
   }
@@ -257,7 +273,8 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 
 }  // namespace
 
-const Kernels kPlainKernels = {RmsNorm, Rope,      SiluMul, Linear, Attention,  AttentionSplit, AttentionJoin,
-                               Max,     ExpScaled, ExpSum,  Gather, CountAbove, MomentsOf,      MaskBits};
+const Kernels kPlainKernels = {
+    RmsNorm, Rope,   SiluMul,    Linear,    Narrow,  {Attention, AttentionSplit, AttentionJoin}, Max, ExpScaled,
+    ExpSum,  Gather, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu

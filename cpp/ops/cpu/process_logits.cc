@@ -116,7 +116,7 @@ void RunProcessLogits(const Kernels& k, const ProcessLogitsParams& p, const OpCo
     }
   }
   Scratch* const of_thread = scratch.data();
-  ParallelItems(p.num_rows, team, [&](int64_t r, int32_t thread) {
+  ParallelItems(p.num_rows, work, team, [&](int64_t r, int32_t thread) {
     float* x = p.logits + r * p.logits_stride;
     if (p.from != nullptr) std::copy_n(p.from + r * p.from_stride, p.vocab, x);
     ProcessRow(k, p.rows[r], x, p.vocab, of_thread[thread]);

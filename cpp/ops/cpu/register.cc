@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 
+#include "core/base/check.h"
 #include "ops/cpu/drive.h"
 #include "ops/cpu/isa.h"
 
@@ -17,7 +20,7 @@ void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[9]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[10]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
@@ -27,6 +30,7 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[9]) {
   Add(table, OpId::kLogprobs, isa, names[6], &cpu::LogprobsOp<K>);
   Add(table, OpId::kLinear, isa, names[7], &cpu::LinearOp<K>);
   Add(table, OpId::kRopeKvWrite, isa, names[8], &cpu::RopeKvWriteOp<K>);
+  Add(table, OpId::kKvWrite, isa, names[9], &cpu::KvWriteOp<K>);
 }
 
 }  // namespace
@@ -36,6 +40,8 @@ const char* CpuIsaName(CpuIsa isa) {
     case CpuIsa::kPlain: return "plain";
     case CpuIsa::kAvx2: return "avx2";
     case CpuIsa::kAvx512: return "avx512";
+    case CpuIsa::kAvx512Vnni: return "avx512_vnni";
+    case CpuIsa::kAvx512Bf16: return "avx512_bf16";
   }
   return "unknown";
 }
@@ -43,9 +49,12 @@ const char* CpuIsaName(CpuIsa isa) {
 CpuIsa DetectCpuIsa() {
 #ifdef FASTLLM_OPS_X86
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const bool vnni = avx2 && avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni && __builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512Bf16;
+  if (vnni) return CpuIsa::kAvx512Vnni;
   if (avx2 && avx512) return CpuIsa::kAvx512;
   if (avx2) return CpuIsa::kAvx2;
 #endif
@@ -55,30 +64,61 @@ CpuIsa DetectCpuIsa() {
 void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kEmbedding, CpuIsa::kPlain, "cpu.embedding.f32", &cpu::Embedding);
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
-  Add(table, OpId::kKvWrite, CpuIsa::kPlain, "cpu.kv_write.f32", &cpu::KvWrite);
+  Add(table, OpId::kFeedTokens, CpuIsa::kPlain, "cpu.feed_tokens.f32", &cpu::FeedTokens);
+  Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
+  Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
+  Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
+  Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);
   AddArm<cpu::kPlainKernels>(
       table, CpuIsa::kPlain,
       {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32", "cpu.sample.f32",
-       "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32", "cpu.rope_kv_write.f32"});
+       "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32", "cpu.rope_kv_write.f32", "cpu.kv_write.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
-    AddArm<cpu::kAvx2Kernels>(table, CpuIsa::kAvx2,
-                              {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2",
-                               "cpu.silu_mul.f32.avx2", "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2",
-                               "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2", "cpu.rope_kv_write.f32.avx2"});
+    AddArm<cpu::kAvx2Kernels>(
+        table, CpuIsa::kAvx2,
+        {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
+         "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2",
+         "cpu.rope_kv_write.f32.avx2", "cpu.kv_write.f32.avx2"});
+  }
+  if (isa >= CpuIsa::kAvx2) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx2, "cpu.quant_linear.f32.avx2",
+        &cpu::QuantLinearOp<cpu::kAvx2QuantKernels>);
+  }
+  if (isa >= CpuIsa::kAvx512Vnni) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
+        &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
+  }
+  if (isa >= CpuIsa::kAvx512Bf16) {
+    Add(table, OpId::kPagedAttention, CpuIsa::kAvx512Bf16, "cpu.paged_attention.f32.avx512_bf16",
+        &cpu::AttentionOp<cpu::kAvx512Kernels, cpu::kAvx512Bf16AttentionKernels>);
   }
   if (isa >= CpuIsa::kAvx512) {
-    AddArm<cpu::kAvx512Kernels>(table, CpuIsa::kAvx512,
-                                {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512",
-                                 "cpu.silu_mul.f32.avx512", "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512",
-                                 "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512", "cpu.rope_kv_write.f32.avx512"});
+    AddArm<cpu::kAvx512Kernels>(
+        table, CpuIsa::kAvx512,
+        {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",
+         "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512",
+         "cpu.rope_kv_write.f32.avx512", "cpu.kv_write.f32.avx512"});
   }
 #else
   static_cast<void>(isa);
 #endif
 }
 
-void RegisterCpuOps(OpTable& table) { RegisterCpuOps(table, DetectCpuIsa()); }
+void RegisterCpuOps(OpTable& table) {
+  CpuIsa isa = DetectCpuIsa();
+  if (const char* forced = std::getenv("FASTLLM_CPU_ISA"); forced != nullptr && *forced != '\0') {
+    const std::string name = forced;
+    bool known = false;
+    for (const CpuIsa i : {CpuIsa::kPlain, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512Bf16}) {
+      if (name != CpuIsaName(i)) continue;
+      known = true;
+      isa = std::min(isa, i);
+    }
+    FASTLLM_CHECK(known, "FASTLLM_CPU_ISA is '" + name + "'; known: plain, avx2, avx512, avx512_vnni, avx512_bf16");
+  }
+  RegisterCpuOps(table, isa);
+}
 
 }  // namespace fastllm::ops

@@ -15,15 +15,6 @@ void NormHeads(const Kernels& k, float* x, const void* weight, int32_t heads, in
   if (weight != nullptr) k.rms_norm({x, x, nullptr, weight, heads, head_dim, eps}, 0, heads);
 }
 
-void WriteHeads(const KvCacheView& c, const float* from, void* to, int64_t slot) {
-  const int64_t block = slot / c.block_size;
-  const int64_t row = slot % c.block_size;
-  for (int64_t h = 0; h < c.num_kv_heads; ++h) {
-    auto* dst = static_cast<float*>(to) + ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
-    std::memcpy(dst, from + h * c.head_dim, c.head_dim * sizeof(float));
-  }
-}
-
 // key: num_kv_heads * head_dim floats of scratch.
 void DoToken(const Kernels& kernels, const RopeKvWriteParams& p, int64_t t, float* key) {
   const KvCacheView& c = p.cache;
@@ -35,8 +26,8 @@ void DoToken(const Kernels& kernels, const RopeKvWriteParams& p, int64_t t, floa
                 p.interleaved},
                0, 1);
   if (p.slot_mapping[t] < 0) return;
-  WriteHeads(c, key, c.k, p.slot_mapping[t]);
-  WriteHeads(c, static_cast<const float*>(p.v) + t * p.v_stride, c.v, p.slot_mapping[t]);
+  WriteHeads(kernels, c, key, c.k, p.slot_mapping[t]);
+  WriteHeads(kernels, c, static_cast<const float*>(p.v) + t * p.v_stride, c.v, p.slot_mapping[t]);
 }
 
 }  // namespace
@@ -55,7 +46,7 @@ void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContex
   const int32_t team = TeamSize(p.num_tokens, work, ctx.num_threads);
   scratch.resize(static_cast<size_t>(std::max<int64_t>(1, team * row)));
   float* const keys = scratch.data();
-  ParallelItems(p.num_tokens, team, [&](int64_t t, int32_t thread) { DoToken(k, p, t, keys + thread * row); });
+  ParallelItems(p.num_tokens, work, team, [&](int64_t t, int32_t thread) { DoToken(k, p, t, keys + thread * row); });
 }
 
 }  // namespace fastllm::ops::cpu

@@ -37,12 +37,21 @@ void GatherRows(const GatherRowsParams& p, const OpContext& ctx) {
   const int64_t hidden = p.hidden;
   ParallelRanges(p.num_rows, CopyWork(p.num_rows * hidden), ctx.num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(out + i * hidden, in + p.rows[i] * hidden, hidden * sizeof(float));
+      std::memcpy(out + i * hidden, in + (p.rows == nullptr ? 0 : p.rows[i]) * hidden, hidden * sizeof(float));
     }
   });
 }
 
-void KvWrite(const KvWriteParams& p, const OpContext& ctx) {
+void WriteHeads(const Kernels& k, const KvCacheView& c, const float* from, void* to, int64_t slot) {
+  const int64_t block = slot / c.block_size;
+  const int64_t row = slot % c.block_size;
+  for (int64_t h = 0; h < c.num_kv_heads; ++h) {
+    const int64_t at = ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
+    k.narrow(from + h * c.head_dim, c.head_dim, c.dtype, static_cast<char*>(to) + at * DTypeSize(c.dtype));
+  }
+}
+
+void RunKvWrite(const Kernels& k, const KvWriteParams& p, const OpContext& ctx) {
   const KvCacheView& c = p.cache;
   const int64_t slots = static_cast<int64_t>(c.num_blocks) * c.block_size;
   for (int32_t t = 0; t < p.num_tokens; ++t) {
@@ -50,21 +59,12 @@ void KvWrite(const KvWriteParams& p, const OpContext& ctx) {
                                                  std::to_string(t) + " is past the cache of " + std::to_string(slots) +
                                                  " slots");
   }
-  const auto write = [&c](const void* from, int64_t from_stride, void* to, int64_t token, int64_t slot) {
-    const auto* src = static_cast<const float*>(from) + token * from_stride;
-    const int64_t block = slot / c.block_size;
-    const int64_t row = slot % c.block_size;
-    for (int64_t h = 0; h < c.num_kv_heads; ++h) {
-      auto* dst = static_cast<float*>(to) + ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
-      std::memcpy(dst, src + h * c.head_dim, c.head_dim * sizeof(float));
-    }
-  };
   const int64_t work = CopyWork(int64_t{2} * p.num_tokens * c.num_kv_heads * c.head_dim);
   ParallelRanges(p.num_tokens, work, ctx.num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       if (p.slot_mapping[t] < 0) continue;
-      write(p.k, p.k_stride, c.k, t, p.slot_mapping[t]);
-      write(p.v, p.v_stride, c.v, t, p.slot_mapping[t]);
+      WriteHeads(k, c, static_cast<const float*>(p.k) + t * p.k_stride, c.k, p.slot_mapping[t]);
+      WriteHeads(k, c, static_cast<const float*>(p.v) + t * p.v_stride, c.v, p.slot_mapping[t]);
     }
   });
 }

@@ -57,7 +57,7 @@ void RunSample(const Kernels& k, const SampleParams& p, const OpContext& ctx) {
   if (scratch.size() < static_cast<size_t>(team)) scratch.resize(team);
   for (int32_t t = 0; t < team; ++t) scratch[t].Reserve(static_cast<size_t>(p.vocab));
   SampleScratch* const of_thread = scratch.data();
-  ParallelItems(p.num_rows, team, [&](int64_t r, int32_t thread) {
+  ParallelItems(p.num_rows, work, team, [&](int64_t r, int32_t thread) {
     p.tokens[r] = SampleOne(k, p, static_cast<int32_t>(r), of_thread[thread]);
   });
 }

@@ -72,6 +72,12 @@ const char* OpName(OpId op) {
     case OpId::kRopeKvWrite: return "rope_kv_write";
     case OpId::kAttentionPlan: return "attention_plan";
     case OpId::kAttentionBound: return "attention_bound";
+    case OpId::kQuantLinear: return "quant_linear";
+    case OpId::kQuantEmbedding: return "quant_embedding";
+    case OpId::kFeedTokens: return "feed_tokens";
+    case OpId::kKeepTokens: return "keep_tokens";
+    case OpId::kRandomFill: return "random_fill";
+    case OpId::kLinearSiluMul: return "linear_silu_mul";
   }
   return "unknown";
 }

@@ -26,6 +26,12 @@ enum class OpId : uint8_t {
   kRopeKvWrite,
   kAttentionPlan,  // of backends that need one: contract/attention_plan.h
   kAttentionBound,
+  kQuantLinear,
+  kQuantEmbedding,
+  kFeedTokens,
+  kKeepTokens,
+  kRandomFill,
+  kLinearSiluMul,  // optional: linear and silu_mul in one
 };
 const char* OpName(OpId op);
 

@@ -1,13 +1,15 @@
 #include "runtime/executor/local_executor.h"
 
+#include <array>
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/base/check.h"
-#include "runtime/runner/model_runner.h"
+#include "runtime/runner/make_runner.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -23,12 +25,12 @@ class LocalExecutor : public Executor {
     if (worker_.joinable()) worker_.join();
   }
 
-  // The model is loaded on the worker thread: torch's thread settings belong to a thread, and so does its OpenMP team.
+  // The model is loaded on the worker thread: torch's thread settings belong to a thread, and so does the team of the ops.
   Status Start(ModelSource source, const RunnerOptions& options, PhaseSeconds* phases) {
     std::promise<Status> loaded;
     std::future<Status> status = loaded.get_future();
     worker_ = std::thread([this, source = std::move(source), &options, phases, loaded = std::move(loaded)]() mutable {
-      auto runner = ModelRunner::Create(std::move(source), options, phases);
+      auto runner = MakeStepRunner(std::move(source), options, phases);
       loaded.set_value(runner.status());
       // The starter goes on now, so `options` and `phases` are gone.
       if (runner.ok()) Loop(**runner);
@@ -36,50 +38,59 @@ class LocalExecutor : public Executor {
     return status.get();
   }
 
-  void Submit(StepPlan plan) override {
+  void Submit(const StepPlan& plan) override {
     {
       const std::lock_guard lock(mutex_);
-      plans_.push_back(std::move(plan));
-      ++in_flight_;
+      FASTLLM_CHECK(submitted_ - taken_ < slots_.size(), "more plans in flight than the executor has places");
+      slots_[submitted_++ % slots_.size()].plan = &plan;
     }
     changed_.notify_all();
   }
 
-  StepResult Wait() override {
+  void Wait(StepResult* result) override {
     std::unique_lock lock(mutex_);
-    if (in_flight_ == 0) {
-      StepResult result;
-      result.status = Status::FailedPrecondition("Wait() without a plan in flight");
-      return result;
+    if (taken_ == submitted_) {
+      *result = {};
+      result->status = Status::FailedPrecondition("Wait() without a plan in flight");
+      return;
     }
-    changed_.wait(lock, [this] { return !results_.empty(); });
-    StepResult result = std::move(results_.front());
-    results_.pop_front();
-    --in_flight_;
-    return result;
+    changed_.wait(lock, [this] { return done_ > taken_; });
+    PendingStep& step = slots_[taken_ % slots_.size()].step;
+    lock.unlock();
+    // Here, so that the worker can launch the next step meanwhile. The slot is the engine thread's until it is taken.
+    step.Finish();
+    std::swap(*result, step.result);
+    lock.lock();
+    ++taken_;
   }
 
  private:
-  void Loop(ModelRunner& runner) {
+  struct Slot {
+    const StepPlan* plan = nullptr;
+    PendingStep step;
+  };
+
+  void Loop(StepRunner& runner) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !plans_.empty(); });
+      changed_.wait(lock, [this] { return stop_ || done_ < submitted_; });
       if (stop_) return;
-      const StepPlan plan = std::move(plans_.front());
-      plans_.pop_front();
+      Slot& slot = slots_[done_ % slots_.size()];
       lock.unlock();
-      StepResult result = runner.Execute(plan);
+      runner.Launch(*slot.plan, &slot.step);
       lock.lock();
-      results_.push_back(std::move(result));
+      ++done_;
       changed_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<StepPlan> plans_;
-  std::deque<StepResult> results_;
-  int32_t in_flight_ = 0;  // submitted and not yet handed out by Wait()
+  // Plan i is in slot i mod 2; plans are counted as they pass each station.
+  std::array<Slot, 2> slots_;
+  uint64_t submitted_ = 0;
+  uint64_t done_ = 0;
+  uint64_t taken_ = 0;
   bool stop_ = false;
   std::thread worker_;
 };

@@ -3,12 +3,17 @@
 namespace fastllm::runtime {
 
 Embedding::Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t hidden)
-    : weight_(b.Matrix(path + ".weight", {vocab}, hidden)), fn_(b.Op<ops::EmbeddingFn>(ops::OpId::kEmbedding)) {}
+    : weight_(b.Matrix(path + ".weight", {vocab}, hidden)),
+      fn_(b.Op<ops::EmbeddingFn>(ops::OpId::kEmbedding)),
+      quant_fn_(b.OptionalOp<ops::QuantEmbeddingFn>(ops::OpId::kQuantEmbedding)) {}
 
 void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const {
+  if (weight_->is_packed()) {
+    return quant_fn_({out.data_ptr<float>(), weight_->packed[0], ctx.input.ids, ctx.input.num_tokens}, ctx.op);
+  }
   ops::EmbeddingParams p;
-  p.out = out.data_ptr<float>();
-  p.table = weight_->value.const_data_ptr<float>();
+  p.out = out.data_ptr();
+  p.table = weight_->value.const_data_ptr();
   p.ids = ctx.input.ids;
   p.num_tokens = ctx.input.num_tokens;
   p.hidden = static_cast<int32_t>(weight_->cols);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ops/contract/embedding.h"
+#include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
 
@@ -21,6 +22,7 @@ class Embedding {
  private:
   Param* weight_;
   ops::EmbeddingFn fn_;
+  ops::QuantEmbeddingFn quant_fn_;  // for a table that stays quantised
 };
 
 }  // namespace fastllm::runtime

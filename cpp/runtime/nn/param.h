@@ -7,22 +7,27 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "ops/contract/quant_weight.h"
 
 namespace fastllm::runtime {
 
 // What dummy weights are drawn as.
 enum class ParamInit : uint8_t { kMatrix, kNorm, kBias };
 
-// A float32 matrix [sum of part_rows, cols], or a vector [sum of part_rows] when cols is 0. Packed weights (q, k and
+// A matrix [sum of part_rows, cols], or a vector [sum of part_rows] when cols is 0. Packed weights (q, k and
 // v; gate and up) have several parts, stacked by rows in this order; each comes from its own checkpoint tensor.
 struct Param {
   std::string name;  // module path, "layers.3.attn.qkv.weight"
   std::vector<int64_t> part_rows;
   int64_t cols = 0;
   ParamInit init = ParamInit::kMatrix;
-  at::Tensor value;  // filled by LoadWeights()
+  at::Tensor value;                      // filled by LoadWeights(), unless the weight stays quantised:
+  std::vector<ops::QuantWeight> packed;  // one for each part, in memory that the ParamSet keeps
 
+  bool is_packed() const { return !packed.empty(); }
   int64_t rows() const { return std::accumulate(part_rows.begin(), part_rows.end(), int64_t{0}); }
   int64_t row_elements() const { return cols == 0 ? 1 : cols; }
   int64_t numel() const { return rows() * row_elements(); }
@@ -32,12 +37,16 @@ struct Param {
 class ParamSet {
  public:
   Param* Declare(std::string name, std::vector<int64_t> part_rows, int64_t cols, ParamInit init) {
-    params_.push_back(std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}}));
+    params_.push_back(std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}, {}}));
     return params_.back().get();
   }
   const std::vector<std::unique_ptr<Param>>& all() const { return params_; }
 
+  // Keeps the memory of packed weights.
+  void Keep(std::shared_ptr<void> memory) { memory_ = std::move(memory); }
+
  private:
+  std::shared_ptr<void> memory_;
   std::vector<std::unique_ptr<Param>> params_;
 };
 

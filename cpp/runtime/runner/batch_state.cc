@@ -17,6 +17,10 @@ std::string Num(int64_t n) { return std::to_string(n); }
 
 }  // namespace
 
+BatchState::BatchState(const BatchLimits& limits) : limits_(limits) {
+  for (int32_t slot = num_slots(); slot-- > 0;) free_slots_.push_back(slot);
+}
+
 Status BatchState::CheckBlocks(RequestId id, const std::vector<std::vector<BlockId>>& groups) const {
   if (groups.size() != 1) return BadPlan(id, "has tables of " + Num(groups.size()) + " KV groups; this model has 1");
   for (const BlockId b : groups[0]) {
@@ -49,13 +53,29 @@ Status BatchState::Add(const NewSequence& s) {
     if (bad(t))
       return BadPlan(s.id, "bans token id " + Num(t) + "; must be in [0, " + Num(limits_.vocab_size - 1) + "]");
   }
+  if (s.sampling.logits) {
+    for (const auto& word : s.sampling.logits->bad_words) {
+      if (word.empty()) return BadPlan(s.id, "has a bad word without tokens");
+    }
+  }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
+  if (free_slots_.empty()) return BadPlan(s.id, "is one more than the " + Num(num_slots()) + " that can be known");
+  const bool wants_prompt_logprobs = s.sampling.prompt_logprobs && count == s.num_prompt_tokens;
+  if (wants_prompt_logprobs && s.num_computed_tokens > 0) {
+    return BadPlan(s.id, "wants prompt logprobs and has " + Num(s.num_computed_tokens) + " computed tokens");
+  }
   auto sequence = std::make_unique<RunnerSequence>();
   sequence->tokens = s.tokens;
   sequence->num_prompt_tokens = s.num_prompt_tokens;
   sequence->num_computed_tokens = s.num_computed_tokens;
   sequence->sampling = s.sampling;
   sequence->blocks = s.block_ids[0];
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
+  sequence->wants_prompt_logprobs = wants_prompt_logprobs;
+  if (s.sampling.logits) {
+    sequence->logits_state = std::make_unique<LogitsState>(*s.sampling.logits, s.tokens, s.num_prompt_tokens);
+  }
   sequences_.emplace(s.id, std::move(sequence));
   described_.emplace(s.id, false);
   return Status::Ok();
@@ -106,7 +126,10 @@ Status BatchState::Apply(const StepPlan& plan) {
   described_.clear();
   num_tokens_ = 0;
   for (const RequestId id : plan.removed) {
-    if (sequences_.erase(id) == 0) return BadPlan(id, "is removed but not known");
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) return BadPlan(id, "is removed but not known");
+    free_slots_.push_back(it->second->slot);
+    sequences_.erase(it);
   }
   if (static_cast<int64_t>(plan.rows.size()) > limits_.max_num_seqs ||
       plan.total_tokens > limits_.max_num_batched_tokens) {
@@ -135,9 +158,18 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
     if (!row.sample) continue;
     // -1: the row's logits held no usable value. The engine ends that request alone; until it says so the sequence
     // goes on with a token that exists.
-    row.sequence->tokens.push_back(std::max(sampled.at(next++), 0));
+    const TokenId token = std::max(sampled.at(next++), 0);
+    row.sequence->tokens.push_back(token);
+    if (row.sequence->logits_state != nullptr) row.sequence->logits_state->Append(token);
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
+}
+
+void BatchState::CommitUnknown() {
+  for (const BatchRow& row : rows_) {
+    row.sequence->num_computed_tokens += row.num_tokens;
+    if (row.sample) row.sequence->tokens.push_back(kUnknownToken);
+  }
 }
 
 }  // namespace fastllm::runtime

@@ -1,20 +1,45 @@
 #include "runtime/runner/kv_storage.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "runtime/quant/pack.h"
 #include "runtime/runner/runner_options.h"
 
 namespace fastllm::runtime {
 
-int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size) {
+int64_t KvBytesPerBlock(const ModelConfig& c, int32_t block_size, ops::DType dtype) {
   constexpr int64_t kKandV = 2;
-  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * static_cast<int64_t>(sizeof(float)) * block_size;
+  return kKandV * c.num_layers * c.num_kv_heads * c.head_dim * ops::DTypeSize(dtype) * block_size;
 }
 
-Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size) {
-  const int64_t per_block = KvBytesPerBlock(c, block_size);
+bool UsesQuantized(const ModelSource& source, bool keep_quantized) {
+  if (source.tensors == nullptr || !keep_quantized) return false;
+  const auto& tensors = source.tensors->tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const TensorInfo& t) { return QuantFormatOf(t.type).has_value(); });
+}
+
+ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized) {
+  if (kv_cache_dtype == "float16") return ops::DType::kF16;
+  if (kv_cache_dtype == "bfloat16" || (kv_cache_dtype == "auto" && quantized)) return ops::DType::kBF16;
+  return ops::DType::kF32;
+}
+
+int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
+  int64_t bytes = 0;
+  if (source.tensors == nullptr) return bytes;
+  for (const TensorInfo& t : source.tensors->tensors()) {
+    const bool packed = keep_quantized && t.shape.size() == 2 && QuantFormatOf(t.type).has_value();
+    bytes += packed ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
+  }
+  return bytes;
+}
+
+Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, int32_t block_size, ops::DType dtype) {
+  const int64_t per_block = KvBytesPerBlock(c, block_size, dtype);
   if (num_blocks > std::numeric_limits<int64_t>::max() / per_block) {
     return Status::ResourceExhausted("a KV cache of " + std::to_string(num_blocks) + " blocks of " +
                                      std::to_string(per_block) + " bytes is larger than the address space");
@@ -23,9 +48,10 @@ Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, in
   FASTLLM_ASSIGN_OR_RETURN(kv.memory_,
                            HostMemory::Map(static_cast<size_t>(per_block * num_blocks), /*huge_pages=*/false));
   const int64_t elements = int64_t{num_blocks} * c.num_kv_heads * block_size * c.head_dim;
-  float* p = static_cast<float*>(kv.memory_.data());
-  for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * elements) {
-    kv.layers_.push_back({p, p + elements, num_blocks, c.num_kv_heads, block_size, c.head_dim});
+  char* p = static_cast<char*>(kv.memory_.data());
+  const int64_t bytes = elements * ops::DTypeSize(dtype);
+  for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * bytes) {
+    kv.layers_.push_back({p, p + bytes, num_blocks, c.num_kv_heads, block_size, c.head_dim, dtype});
   }
   return kv;
 }

@@ -4,13 +4,16 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "runtime/models/base/registry.h"
+#include "runtime/models/base/weight_map.h"
+#include "runtime/runner/runner_checks.h"
+#include "runtime/runner/prompt_questions.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -18,60 +21,14 @@ namespace {
 constexpr ops::Device kDevice = ops::Device::kCpu;
 constexpr int32_t kLogitSlab = 256;  // rows of logits that ExecuteForLogits holds at once
 
-BatchLimits Limits(const ModelConfig& config, const RunnerOptions& o) {
-  BatchLimits l;
-  l.vocab_size = config.vocab_size;
-  l.max_model_len = o.sched.max_model_len;
-  l.max_num_seqs = o.sched.max_num_seqs;
-  l.max_num_batched_tokens = o.sched.max_num_batched_tokens;
-  l.num_blocks = o.kv.num_blocks;
-  l.block_size = o.kv.block_size;
-  return l;
-}
-
-Status CheckOptions(const ModelConfig& config, const RunnerOptions& o) {
-  const auto at_least = [](const char* name, int64_t value, int64_t low) {
-    return value >= low ? Status::Ok()
-                        : Status::InvalidArgument(std::string(name) + " is " + std::to_string(value) +
-                                                  "; must be at least " + std::to_string(low));
-  };
-  FASTLLM_RETURN_IF_ERROR(at_least("num_blocks", o.kv.num_blocks, 2));
-  FASTLLM_RETURN_IF_ERROR(at_least("block_size", o.kv.block_size, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_num_seqs", o.sched.max_num_seqs, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_num_batched_tokens", o.sched.max_num_batched_tokens, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("num_threads", o.num_threads, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_model_len", o.sched.max_model_len, 1));
-  if (o.sched.max_model_len > config.max_position_embeddings) {
-    return Status::InvalidArgument("max_model_len is " + std::to_string(o.sched.max_model_len) +
-                                   "; the model has positions for " + std::to_string(config.max_position_embeddings));
-  }
-  if (o.kv.groups.size() != 1 || o.kv.groups[0].kind != KvGroupKind::kFull) {
-    return Status::Unimplemented("the runner has one KV group of full attention; asked for " +
-                                 std::to_string(o.kv.groups.size()) + " group(s)");
-  }
-  return Status::Ok();
-}
-
-class PhaseTimer {
- public:
-  explicit PhaseTimer(PhaseSeconds* phases) : phases_(phases) {}
-  void Lap(const char* name) {
-    const auto now = std::chrono::steady_clock::now();
-    if (phases_ != nullptr) phases_->emplace_back(name, std::chrono::duration<double>(now - start_).count());
-    start_ = now;
-  }
-
- private:
-  PhaseSeconds* phases_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+constexpr int64_t kPromptSlabBytes = int64_t{16} << 20;  // of logits that prompt logprobs are read from at once
 
 }  // namespace
 
 ModelRunner::ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler)
     : config_(std::move(config)),
       gather_slot_(scratch_.Reserve("gathered", config_.hidden_size)),
-      batch_(Limits(config_, options)),
+      batch_(MakeBatchLimits(config_, options)),
       buffers_(batch_.limits()),
       sampler_(std::move(sampler)) {}
 
@@ -81,28 +38,30 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
     return Status::Unimplemented("architecture \"" + config_.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(ops::BuiltinOps(), kDevice, options.sched.max_model_len, &params_, &scratch_);
+  Builder builder(ops::BuiltinOps(), Placement{}, options.sched.max_model_len, &params_, &scratch_);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), options.num_threads, params_);
-  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, params_);
+  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized};
+  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
+  return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,
                                                          PhaseSeconds* phases) {
-  FASTLLM_RETURN_IF_ERROR(CheckOptions(source.config, options));
+  FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
-    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
-                                                              options.sched.max_num_seqs));
+    FASTLLM_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
+                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_,
-                             KvStorage::Create(runner->config_, options.kv.num_blocks, options.kv.block_size));
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
+                                                            options.kv.block_size, options.kv_dtype));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
@@ -123,8 +82,8 @@ Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
 at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
   const at::Tensor& picked = scratch_.Rows(gather_slot_, num_rows);
   ops::GatherRowsParams p;
-  p.out = picked.data_ptr<float>();
-  p.in = hidden.const_data_ptr<float>();
+  p.out = picked.data_ptr();
+  p.in = hidden.const_data_ptr();
   p.rows = rows;
   p.num_rows = num_rows;
   p.hidden = config_.hidden_size;
@@ -132,22 +91,42 @@ at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* ro
   return model_->Logits(context_, picked);
 }
 
+void ModelRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result) {
+  const PromptQuestions asked(batch_.rows());
+  const auto total = static_cast<int32_t>(asked.questions().size());
+  if (total == 0) return;
+  // Never the logits of all tokens at once: a few rows, whatever the length of the prompts.
+  const int64_t row_bytes = int64_t{config_.vocab_size} * static_cast<int64_t>(sizeof(float));
+  const auto slab = static_cast<int32_t>(std::clamp<int64_t>(kPromptSlabBytes / row_bytes, 8, kLogitSlab));
+  std::vector<PositionLogprobs> answers(total);
+  for (int32_t first = 0; first < total; first += slab) {
+    const int32_t count = std::min(slab, total - first);
+    const at::Tensor logits = GatherLogits(hidden, asked.token_rows().data() + first, count);
+    sampler_.reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
+                           std::span(asked.questions()).subspan(first, count), context_.op, answers.data() + first);
+  }
+  result->prompt_logprobs = asked.Share(std::move(answers));
+}
+
 Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   sampler_.Clear();
   for (const BatchRow& row : batch_.rows()) {
     if (!row.sample) continue;
-    sampler_.Add(row.sequence->sampling, row.sequence->num_output_tokens());
+    const RunnerSequence& s = *row.sequence;
+    sampler_.Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
     result->rows.push_back({row.id, {}});
   }
   if (result->rows.empty()) {
     batch_.Commit({});
     return Status::Ok();
   }
-  const std::vector<int32_t>& wanted = buffers_.logit_rows();
+  const std::vector<int32_t>& wanted = buffers_.ArrangeLogitRows(sampler_.Arrange());
   const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
   const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
   for (size_t i = 0; i < tokens.size(); ++i) {
     result->rows[i].tokens.push_back(tokens[i]);
+    result->rows[i].error = sampler_.error(i);
+    if (sampler_.has_logprobs(i)) result->rows[i].logprobs.push_back(std::move(sampler_.logprobs(i)));
   }
   batch_.Commit(tokens);
   return Status::Ok();
@@ -159,11 +138,18 @@ StepResult ModelRunner::Execute(const StepPlan& plan) {
   try {
     const c10::InferenceMode inference;
     Result<at::Tensor> hidden = Forward(plan);
-    result.status = hidden.ok() ? (hidden->defined() ? Sample(*hidden, &result) : Status::Ok()) : hidden.status();
+    result.status = hidden.status();
+    if (hidden.ok() && hidden->defined()) {
+      ReadPromptLogprobs(*hidden, &result);
+      result.status = Sample(*hidden, &result);
+    }
   } catch (const std::exception& e) {
     result.status = Status::Internal(std::string("step failed: ") + e.what());
   }
-  if (!result.status.ok()) result.rows.clear();
+  if (!result.status.ok()) {
+    result.rows.clear();
+    result.prompt_logprobs.clear();
+  }
   return result;
 }
 

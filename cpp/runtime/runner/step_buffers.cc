@@ -14,6 +14,7 @@ StepBuffers::StepBuffers(const BatchLimits& l)
       seq_len_(l.max_num_seqs),
       block_table_(static_cast<size_t>(l.max_num_seqs) * max_blocks_) {
   logit_rows_.reserve(l.max_num_seqs);
+  arranged_rows_.reserve(l.max_num_seqs);
 }
 
 void StepBuffers::FillRow(const BatchRow& row, int32_t first_token, int32_t index) {
@@ -27,6 +28,12 @@ void StepBuffers::FillRow(const BatchRow& row, int32_t first_token, int32_t inde
   }
   seq_len_[index] = begin + row.num_tokens;
   std::copy(s.blocks.begin(), s.blocks.end(), block_table_.data() + static_cast<size_t>(index) * max_blocks_);
+}
+
+const std::vector<int32_t>& StepBuffers::ArrangeLogitRows(const std::vector<int32_t>& order) {
+  arranged_rows_.clear();
+  for (const int32_t i : order) arranged_rows_.push_back(logit_rows_[i]);
+  return arranged_rows_;
 }
 
 StepInput StepBuffers::Fill(const BatchState& batch) {

@@ -20,6 +20,9 @@ class StepBuffers {
   // Token rows whose logits are wanted, in batch order.
   const std::vector<int32_t>& logit_rows() const { return logit_rows_; }
 
+  // The same, the i-th being logit_rows()[order[i]]. Valid until the next call.
+  const std::vector<int32_t>& ArrangeLogitRows(const std::vector<int32_t>& order);
+
  private:
   void FillRow(const BatchRow& row, int32_t first_token, int32_t index);
 
@@ -32,6 +35,7 @@ class StepBuffers {
   std::vector<int32_t> seq_len_;
   std::vector<int32_t> block_table_;
   std::vector<int32_t> logit_rows_;
+  std::vector<int32_t> arranged_rows_;
 };
 
 }  // namespace fastllm::runtime

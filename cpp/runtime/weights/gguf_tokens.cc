@@ -57,8 +57,9 @@ std::optional<std::string> DecodeByteLevel(std::string_view token) {
   return bytes;
 }
 
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
 std::string DecodeSentencePiece(std::string_view token) {
-  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
   std::string bytes;
   for (size_t i = 0; i < token.size();) {
     if (token.substr(i).starts_with(kSpaceMark)) {
@@ -108,8 +109,15 @@ std::optional<std::string> TokenBytes(const std::string& token, int64_t type, bo
   }
 }
 
+// What a token is at the start of a text, where sentencepiece takes off the space that it put before the text.
+std::string FirstBytes(const std::string& token, int64_t type, const std::string& bytes) {
+  const bool is_text = type != kUnknown && type != kControl && type != kByte;
+  return is_text && token.starts_with(kSpaceMark) && !bytes.empty() ? bytes.substr(1) : bytes;
+}
+
+// `space_prefix`: the encoder puts a space before a text.
 Status FillTable(const std::vector<std::string>& tokens, const std::vector<int64_t>* types, bool sentence_piece,
-                 TokenTable* table) {
+                 bool space_prefix, TokenTable* table) {
   table->bytes.reserve(tokens.size());
   table->special.reserve(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
@@ -125,6 +133,7 @@ Status FillTable(const std::vector<std::string>& tokens, const std::vector<int64
       return Status::DataLoss("token " + std::to_string(id) + " is a byte token, but its text " + Quoted(token) +
                               " is not of the form <0xNN>");
     }
+    if (space_prefix) table->first_bytes.push_back(FirstBytes(token, type, *bytes));
     table->bytes.push_back(std::move(*bytes));
     table->special.push_back(type == kControl || type == kUnknown);
   }
@@ -152,10 +161,13 @@ Result<TokenTable> TokenTableFromGguf(const GgufMetadata& metadata) {
                             std::to_string(tokens->size()) + " tokens");
   }
   TokenTable table;
-  FASTLLM_RETURN_IF_ERROR(FillTable(*tokens, types, sentence_piece, &table));
-  // SentencePiece encoders put a space before the text unless told not to, and decoding takes it off again. Byte-level
-  // decoding never does.
-  table.strip_leading_space = sentence_piece && (space_prefix == nullptr || *space_prefix);
+  // Byte-level decoding never takes a space off.
+  const bool strips = sentence_piece && (space_prefix == nullptr || *space_prefix);
+  FASTLLM_RETURN_IF_ERROR(FillTable(*tokens, types, sentence_piece, strips, &table));
+  if (sentence_piece) {
+    table.first_bytes_until = FirstBytesUntil::kBytes;
+    table.invalid_bytes = InvalidBytes::kReplaceEach;
+  }
   return table;
 }
 

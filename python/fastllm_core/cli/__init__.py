@@ -8,6 +8,11 @@ import sys
 COMMANDS = {
     "generate": ("fastllm_core.cli.generate", "continue a prompt and stream the text"),
     "chat": ("fastllm_core.cli.chat", "talk with a model"),
+    "serve": ("fastllm_core.cli.serve", "serve a model over HTTP, OpenAI- and Anthropic-compatible"),
+    "complete": ("fastllm_core.cli.complete", "continue a prompt by a server"),
+    "run-batch": ("fastllm_core.cli.run_batch", "answer a file of requests in OpenAI's batch format"),
+    "bench": ("fastllm_core.cli.bench", "measure a server or an engine"),
+    "collect-env": ("fastllm_core.cli.collect_env", "say what this machine and this build are"),
     "debug": ("fastllm_core.cli.debug", "replay a recording of an engine"),
 }
 
@@ -29,6 +34,9 @@ def main(argv: list[str] | None = None) -> int:
         return status
     except FastLLMError as e:
         print(f"fastllm: error: {e}", file=sys.stderr)
+        return EXIT_ERROR
+    except UnicodeDecodeError as e:  # of what was typed or piped in
+        print(f"fastllm: error: the input is not {e.encoding}: byte 0x{e.object[e.start]:02x}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -80,7 +88,7 @@ def _unknown_command(word: str) -> int:
 
 def _help() -> str:
     lines = ["usage: fastllm COMMAND [options]", "", "commands:"]
-    lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    lines += [f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items()]
     lines += ["", "options:", "  --version  show the version", "  --help     show this help"]
     lines += ["", "fastllm COMMAND --help lists the options of a command."]
     return "\n".join(lines)

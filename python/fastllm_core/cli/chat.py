@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable
 
 from fastllm_core.async_llm import AsyncLLM
 from fastllm_core.cli import flags
+from fastllm_core.cli.remote import RemoteModel, add_remote_flags
 from fastllm_core.cli.stream import Answer, print_answer
 from fastllm_core.errors import ChatTemplateError, EngineDeadError, FastLLMError
 
@@ -18,25 +20,49 @@ def run(argv: list[str]) -> int:
     parser = flags.FlagParser("chat", "Talks with a model. " + _HELP)
     parser.add_argument("--system", help="System message.")
     parser.add_argument("--stats", action="store_true", help="Print token counts and speed after each answer.")
+    add_remote_flags(parser, required=False)
     flags.add_model_flags(parser)
     flags.add_sampling_flags(parser, _DEFAULTS)
     args = parser.parse(argv)
-    options = flags.engine_options(parser, args)
     params = flags.sampling_params(parser, args, _DEFAULTS)
+    if params.n != 1:
+        parser.error(f"a conversation goes on with one answer: --n must be 1, got {params.n}")
+    if args.url is not None:
+        return _chat_with_server(parser, args)
+    options = flags.engine_options(parser, args)
     llm = AsyncLLM(**options)
     try:
         if llm.get_tokenizer().chat_template is None:
             raise ChatTemplateError(f"{args.model} has no chat template; use fastllm generate")
-        _Conversation(llm, params, args.system, args.stats).loop()
+
+        def ask(messages: list[dict], answer: Answer) -> None:
+            ids = llm.get_tokenizer().apply_chat_template(messages, tokenize=True)
+            asyncio.run(print_answer(llm, {"prompt_token_ids": ids}, params, answer))
+
+        _Conversation(ask, args.system, args.stats).loop()
     finally:
         llm.shutdown()
     return 0
 
 
+def _chat_with_server(parser: flags.FlagParser, args) -> int:
+    if local := flags.given_engine(args):
+        parser.error(f"--url and --{next(iter(local)).replace('_', '-')} do not go together: the server has its engine")
+    model = RemoteModel(args)
+    fields = flags.given_sampling(args)
+
+    def ask(messages: list[dict], answer: Answer) -> None:
+        model.print_answer("/v1/chat/completions", {"messages": messages, **fields}, answer)
+
+    _Conversation(ask, args.system, args.stats).loop()
+    return 0
+
+
 class _Conversation:
-    def __init__(self, llm: AsyncLLM, params, system: str | None, stats: bool):
-        self._llm = llm
-        self._params = params
+    """`ask` prints the answer to a list of messages and fills an Answer."""
+
+    def __init__(self, ask: Callable[[list[dict], Answer], None], system: str | None, stats: bool):
+        self._ask = ask
         self._start = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._start)
         self._stats = stats
@@ -76,8 +102,7 @@ class _Conversation:
         messages = [*self._messages, {"role": "user", "content": line}]
         answer = Answer()
         try:
-            ids = self._llm.get_tokenizer().apply_chat_template(messages, tokenize=True)
-            asyncio.run(print_answer(self._llm, {"prompt_token_ids": ids}, self._params, answer))
+            self._ask(messages, answer)
         except KeyboardInterrupt:
             answer.finish_reason = "abort"
             print(" [stopped]", end="")

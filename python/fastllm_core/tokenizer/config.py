@@ -30,6 +30,8 @@ class TokenizerConfig:
         if (self._config.get("tokenizer_class") or "").removesuffix("Fast") in _FLAG_CLASSES:
             tokenizer.add_bos = self._config.get("add_bos_token", tokenizer.add_bos)
             tokenizer.add_eos = bool(self._config.get("add_eos_token", tokenizer.add_eos))
+        if self._config.get("truncation_side") in ("left", "right"):
+            tokenizer.truncation_side = self._config["truncation_side"]
         source = self._chat_template()
         if source is not None:
             tokenizer.chat_template = ChatTemplate(source, self._special_texts())

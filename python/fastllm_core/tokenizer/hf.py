@@ -10,19 +10,26 @@ from fastllm_core.errors import CorruptFileError, UnsupportedError
 from fastllm_core.tokenizer.base import Tokenizer
 from fastllm_core.tokenizer.byte_level import bytes_of
 from fastllm_core.tokenizer.config import TokenizerConfig
-from fastllm_core.tokenizer.gguf import CONTROL, UNKNOWN, USER_DEFINED, GgufVocab
+from fastllm_core.tokenizer.decoder import Columns, columns_of, written_columns
+from fastllm_core.tokenizer.gguf import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, GgufVocab
 from fastllm_core.tokenizer.pretokenizers import PRE_TOKENIZERS
+
+# encode() of the library holds the GIL for as long as it takes; encode_batch_fast() lets it go, but starts threads.
+_HELD_CHARS = 4096
 
 
 class HfTokenizer(Tokenizer):
-    """A tokenizers.Tokenizer, and the bytes of its vocabulary."""
+    """A tokenizers.Tokenizer, and what its decoder makes of the vocabulary.
 
-    def __init__(self, backend: tokenizers.Tokenizer, pieces: list[bytes], special: list[bool], strip: bool = False):
+    own_text: the engine's table cannot express the decoder; the columns then hold the tokens as they are written.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, columns: Columns, own_text: bool = False):
         self._backend = backend
         self._literal: tokenizers.Tokenizer | None = None
-        self._table = (pieces, special)
-        self._strip = strip
-        self.vocab_size = len(pieces)
+        self._columns = columns
+        self._own_text = own_text
+        self.vocab_size = len(columns.pieces)
         self.bos_token_id = None
         self.eos_token_ids = []
         self.add_bos: bool | None = None  # None: as the backend's post-processor does
@@ -30,7 +37,10 @@ class HfTokenizer(Tokenizer):
 
     def _encode(self, text: str, add_special_tokens: bool, parse_special: bool) -> list[int]:
         backend = self._backend if parse_special else self._literal_backend()
-        ids = backend.encode(text, add_special_tokens=add_special_tokens).ids
+        if len(text) > _HELD_CHARS:
+            ids = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        else:
+            ids = backend.encode(text, add_special_tokens=add_special_tokens).ids
         if add_special_tokens:
             ids = self._mark(ids)
         return ids
@@ -54,10 +64,31 @@ class HfTokenizer(Tokenizer):
         return ids
 
     def _pieces(self):
-        return self._table
+        return self._columns.pieces, self._columns.special
 
-    def _strip_leading_space(self) -> bool:
-        return self._strip
+    def _table_options(self):
+        return self._columns.options
+
+    def _make_token_table(self):
+        return None if self._own_text else super()._make_token_table()
+
+    def library_decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """The library's own text of ids; those that it does not know have none."""
+        return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def added_texts(self) -> dict[int, bytes]:
+        """Added tokens as they are written."""
+        return {i: token.content.encode() for i, token in self._backend.get_added_tokens_decoder().items()}
+
+    def _decode(self, ids, skip_special_tokens, spaces_between_special_tokens):
+        if not self._own_text:
+            return super()._decode(ids, skip_special_tokens, spaces_between_special_tokens)
+        if skip_special_tokens or spaces_between_special_tokens:
+            return self.library_decode(ids, skip_special_tokens)
+        from fastllm_core.tokenizer.stream import LibraryDetokenizer
+
+        text = LibraryDetokenizer(lambda part: self.library_decode(part, False), joined=self.added_texts())
+        return "".join(map(text.append, ids)) + text.flush()
 
 
 def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
@@ -89,7 +120,8 @@ def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
     backend.add_special_tokens([_added(vocab.tokens[i], True) for i in sorted(literal - plain)])
     backend.add_tokens([_added(vocab.tokens[i], False) for i in sorted(plain)])
     pieces = [t.encode("utf-8", "surrogateescape") if i in literal else bytes_of(t) for i, t in enumerate(vocab.tokens)]
-    out = HfTokenizer(backend, pieces, vocab.special())
+    pieces = [b"" if kind == UNUSED else piece for piece, kind in zip(pieces, vocab.types)]
+    out = HfTokenizer(backend, Columns(pieces, vocab.special()))
     out.bos_token_id = vocab.bos
     out.eos_token_ids = vocab.eos_ids
     out.add_bos = pre.adds_bos if vocab.add_bos is None else vocab.add_bos
@@ -119,57 +151,8 @@ def tokenizer_from_json(path: Path) -> HfTokenizer:
         raise CorruptFileError(f"{path}: not a tokenizer.json: {e}") from None
     backend.no_padding()
     backend.no_truncation()
-    pieces, special, strip = _json_table(spec, backend, path)
-    out = HfTokenizer(backend, pieces, special, strip)
+    vocab, added = backend.get_vocab(with_added_tokens=True), spec.get("added_tokens", [])
+    columns = columns_of(spec.get("decoder"), vocab, added)
+    out = HfTokenizer(backend, columns or written_columns(vocab, added), own_text=columns is None)
     TokenizerConfig.beside(path).apply(out, backend.token_to_id)
     return out
-
-
-def _json_table(spec: dict, backend: tokenizers.Tokenizer, path: Path) -> tuple[list[bytes], list[bool], bool]:
-    kinds = set(_kinds(spec.get("decoder"))) | set(_kinds(spec.get("pre_tokenizer")))
-    if "ByteLevel" in kinds:
-        to_bytes, strip = bytes_of, False
-    elif kinds & {"Metaspace", "ByteFallback"} or _replaces_space_mark(spec.get("decoder")):
-        to_bytes, strip = _sentencepiece_bytes, _strips_space(spec.get("decoder"))
-    else:
-        known = "ByteLevel, Metaspace, ByteFallback"
-        raise UnsupportedError(f"{path}: no bytes for tokens of the kind {sorted(kinds)}; known: {known}")
-    vocab = backend.get_vocab(with_added_tokens=True)
-    size = max(vocab.values(), default=-1) + 1
-    pieces, special = [b""] * size, [False] * size
-    for token, i in vocab.items():
-        pieces[i] = to_bytes(token)
-    for added in spec.get("added_tokens", []):
-        pieces[added["id"]] = added["content"].encode()
-        special[added["id"]] = bool(added.get("special"))
-    return pieces, special, strip
-
-
-def _kinds(node) -> list[str]:
-    if not isinstance(node, dict):
-        return []
-    children = node.get("decoders", []) + node.get("pretokenizers", [])
-    return [node.get("type", ""), *(k for c in children for k in _kinds(c))]
-
-
-def _replaces_space_mark(decoder) -> bool:
-    return isinstance(decoder, dict) and "\u2581" in json.dumps(decoder, ensure_ascii=False)
-
-
-def _strips_space(decoder) -> bool:
-    if not isinstance(decoder, dict):
-        return False
-    if decoder.get("type") == "Strip":
-        return decoder.get("content") == " " and decoder.get("start", 0) > 0
-    if decoder.get("type") == "Metaspace":
-        return decoder.get("prepend_scheme", "always") != "never"
-    return any(_strips_space(d) for d in decoder.get("decoders", []))
-
-
-def _sentencepiece_bytes(token: str) -> bytes:
-    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-        try:
-            return bytes([int(token[3:5], 16)])
-        except ValueError:
-            pass
-    return token.replace("\u2581", " ").encode("utf-8", errors="surrogateescape")

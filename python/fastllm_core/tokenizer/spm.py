@@ -16,6 +16,7 @@ from fastllm_core.tokenizer.config import TokenizerConfig
 from fastllm_core.tokenizer.gguf import BYTE, CONTROL, UNKNOWN, GgufVocab
 
 _BPE = 2  # TrainerSpec.ModelType
+_MARK = "\u2581"  # a space in a piece
 
 
 class SpmTokenizer(Tokenizer):
@@ -25,10 +26,10 @@ class SpmTokenizer(Tokenizer):
     what llama.cpp and the original (legacy) Llama tokenizer do.
     """
 
-    def __init__(self, model: sentencepiece.SentencePieceProcessor, specials: dict[str, int], strip: bool):
+    def __init__(self, model: sentencepiece.SentencePieceProcessor, specials: dict[str, int], first_until: str):
         self._model = model
         self._specials = specials
-        self._strip = strip
+        self._first_until = first_until  # TokenTable's first_bytes_until; "" when the start of a text is not special
         self.vocab_size = max(model.vocab_size(), max(specials.values(), default=-1) + 1)
         self.bos_token_id = None
         self.eos_token_ids = []
@@ -63,13 +64,27 @@ class SpmTokenizer(Tokenizer):
         for i in range(m.vocab_size()):
             text = m.id_to_piece(i)
             special[i] = m.is_control(i) or m.is_unknown(i)
-            pieces[i] = bytes([int(text[3:5], 16)]) if m.is_byte(i) else text.replace("\u2581", " ").encode()
+            if m.is_unused(i):
+                continue  # has no text
+            if m.is_byte(i):
+                pieces[i] = bytes([int(text[3:5], 16)])
+            else:
+                pieces[i] = (text if special[i] else text.replace(_MARK, " ")).encode()
         for text, i in self._specials.items():
             pieces[i], special[i] = text.encode(), True
         return pieces, special
 
-    def _strip_leading_space(self) -> bool:
-        return self._strip
+    def _table_options(self):
+        # As the library decodes: each byte that is no text is one U+FFFD, and the space that was put before the text
+        # is taken off, though not one that is a byte token.
+        if not self._first_until:
+            return {"invalid_bytes": "replace_each"}
+        pieces, special = self._pieces()
+        first = list(pieces)
+        for i in range(self._model.vocab_size()):
+            if pieces[i] and not special[i] and self._model.id_to_piece(i).startswith(_MARK):
+                first[i] = pieces[i][1:]
+        return {"first_bytes": first, "first_bytes_until": self._first_until, "invalid_bytes": "replace_each"}
 
 
 def tokenizer_from_model(path: Path) -> SpmTokenizer:
@@ -81,7 +96,7 @@ def tokenizer_from_model(path: Path) -> SpmTokenizer:
     config = TokenizerConfig.beside(path)
     specials = {model.id_to_piece(i): i for i in range(model.vocab_size()) if model.is_control(i)}
     specials.update(config.added_tokens())
-    out = SpmTokenizer(model, specials, strip=_has_dummy_prefix(model))
+    out = SpmTokenizer(model, specials, first_until=_first_until(model))
     config.apply(out, lambda text: _id_of(model, specials, text))
     if out.bos_token_id is None and model.bos_id() >= 0:
         out.bos_token_id = model.bos_id()
@@ -97,9 +112,11 @@ def _id_of(model, specials: dict[str, int], text: str) -> int | None:
     return i if model.id_to_piece(i) == text else None
 
 
-def _has_dummy_prefix(model) -> bool:
-    pieces = model.encode("a", out_type=str)
-    return bool(pieces) and pieces[0].startswith("\u2581")
+def _first_until(model) -> str:
+    """How the model treats the start of a text, seen in what it does."""
+    if model.encode("a  b", out_type=str) == model.encode("a b", out_type=str):
+        return "visible"  # remove_extra_whitespaces
+    return "bytes" if model.encode("a", out_type=str)[:1][0].startswith(_MARK) else ""
 
 
 def tokenizer_from_scores(vocab: GgufVocab) -> SpmTokenizer:
@@ -111,7 +128,7 @@ def tokenizer_from_scores(vocab: GgufVocab) -> SpmTokenizer:
     except RuntimeError as e:
         raise CorruptFileError(f"{vocab.source}: tokenizer.ggml.tokens are no sentencepiece vocabulary: {e}") from None
     specials = {vocab.tokens[i]: i for i, t in enumerate(vocab.types) if t == CONTROL and vocab.tokens[i]}
-    out = SpmTokenizer(model, specials, strip=prefix)
+    out = SpmTokenizer(model, specials, first_until="bytes" if prefix else "")
     out.bos_token_id = vocab.bos
     out.eos_token_ids = vocab.eos_ids
     out.add_bos = vocab.add_bos is not False

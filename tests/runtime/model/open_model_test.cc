@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/models/config/generation_config.h"
 #include "runtime/models/model_config.h"
 #include "runtime/nn/rotary.h"
 
@@ -71,6 +72,52 @@ TEST_F(OpenModelTest, DefaultsFollowTheConfig) {
   EXPECT_FALSE(c.rope.interleaved);
   EXPECT_FALSE(c.tie_word_embeddings);
   EXPECT_EQ(c.eos_token_ids, std::vector<int32_t>{2});
+}
+
+TEST_F(OpenModelTest, SamplingDefaultsAndEndOfSequenceIdsOfTheModel) {
+  Write("generation_config.json",
+        R"({"temperature": 0.5, "top_k": 7, "top_p": null, "repetition_penalty": 1.25, "max_new_tokens": 9,
+            "do_sample": false, "eos_token_id": [2, 5]})");
+  const auto open = [this](const std::string& option) {
+    Write("config.json", Base().dump());
+    return OpenModel(folder_.string(), "dummy", option);
+  };
+  const auto own = open("auto");
+  ASSERT_TRUE(own.ok()) << own.status().ToString();
+  EXPECT_EQ(own->sampling.stated,
+            (std::vector<std::string>{"temperature", "top_k", "repetition_penalty", "max_tokens"}));
+  EXPECT_EQ(own->sampling.params.temperature, 0.5f);
+  EXPECT_EQ(own->sampling.params.top_k, 7);
+  EXPECT_EQ(own->sampling.params.repetition_penalty, 1.25f);
+  EXPECT_EQ(own->sampling.params.max_tokens, 9);
+  EXPECT_EQ(own->config.eos_token_ids, (std::vector<int32_t>{2, 5}));
+  const auto none = open("vllm");
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->sampling.stated.empty());
+  EXPECT_EQ(none->config.eos_token_ids, (std::vector<int32_t>{2, 5}));
+  EXPECT_EQ(open("nowhere").status().code(), StatusCode::kNotFound);
+  Write("generation_config.json", R"({"top_p": 2})");
+  EXPECT_EQ(open("auto").status().message(), "generation_config.json: top_p: top_p must be in (0, 1], got 2");
+}
+
+TEST_F(OpenModelTest, SamplingDefaultsOfGguf) {
+  const json metadata = {{"general.sampling.temp", 0.25},          {"general.sampling.top_k", 40},
+                         {"general.sampling.top_p", 0.5},          {"general.sampling.min_p", 0.125},
+                         {"general.sampling.mirostat", 2},         {"general.sampling.xtc_probability", 0.75},
+                         {"general.sampling.xtc_threshold", 0.25}, {"general.sampling.penalty_repeat", 1.5}};
+  SamplingDefaults defaults;
+  const ConfigReader reader(metadata, "GGUF metadata");
+  ReadGgufSampling(reader, &defaults);
+  ASSERT_TRUE(reader.status().ok()) << reader.status().ToString();
+  EXPECT_EQ(defaults.stated, (std::vector<std::string>{"temperature", "top_k", "top_p", "min_p", "xtc_probability",
+                                                       "xtc_threshold", "repetition_penalty"}));
+  EXPECT_EQ(defaults.params.temperature, 0.25f);
+  EXPECT_EQ(defaults.params.top_k, 40);
+  EXPECT_EQ(defaults.params.top_p, 0.5f);
+  EXPECT_EQ(defaults.params.min_p, 0.125f);
+  EXPECT_EQ(defaults.params.xtc_probability, 0.75f);
+  EXPECT_EQ(defaults.params.xtc_threshold, 0.25f);
+  EXPECT_EQ(defaults.params.repetition_penalty, 1.5f);
 }
 
 TEST_F(OpenModelTest, HeadDimOverridesTheQuotient) { EXPECT_EQ(Config({{"head_dim", 24}}).head_dim, 24); }

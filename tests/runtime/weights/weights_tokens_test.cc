@@ -21,7 +21,8 @@ TEST(GgufTokensTest, ByteLevelTokensBecomeBytes) {
   ASSERT_TRUE(table.ok()) << table.status().ToString();
   EXPECT_EQ(table->bytes, (Strings{"hi", " the", "\n", "\u00E9", "\xC3"}));
   EXPECT_EQ(table->special, (std::vector<uint8_t>{0, 0, 0, 0, 0}));
-  EXPECT_FALSE(table->strip_leading_space);
+  EXPECT_TRUE(table->first_bytes.empty());
+  EXPECT_EQ(table->invalid_bytes, InvalidBytes::kReplacePart);
 }
 
 TEST(GgufTokensTest, ByteLevelStandInsCoverAllBytes) {
@@ -62,11 +63,14 @@ TEST(GgufTokensTest, SentencePiece) {
   ASSERT_TRUE(table.ok()) << table.status().ToString();
   EXPECT_EQ(table->bytes, (Strings{"<unk>", "<s>", "\n", "\xFE", " the", "a b", "  ", "<0x41>"}));
   EXPECT_EQ(table->special, (std::vector<uint8_t>{1, 1, 0, 0, 0, 0, 0, 0}));
-  EXPECT_TRUE(table->strip_leading_space);
+  // At the start of a text one space mark is taken off, but no space that is a byte token.
+  EXPECT_EQ(table->first_bytes, (Strings{"<unk>", "<s>", "\n", "\xFE", "the", "a b", " ", "<0x41>"}));
+  EXPECT_EQ(table->first_bytes_until, FirstBytesUntil::kBytes);
+  EXPECT_EQ(table->invalid_bytes, InvalidBytes::kReplaceEach);
   metadata["tokenizer.ggml.add_space_prefix"] = false;
   table = TokenTableFromGguf(metadata);
   ASSERT_TRUE(table.ok());
-  EXPECT_FALSE(table->strip_leading_space);
+  EXPECT_TRUE(table->first_bytes.empty());
 }
 
 TEST(GgufTokensTest, SentencePieceWithoutTypesKnowsByteTokensByForm) {

@@ -8,33 +8,10 @@
 // kAttentionSplit positions have sums of their own, joined in order, whether one thread computes them or several.
 #pragma once
 
-#include "ops/cpu/isa/vector_attention_tiles.h"
+#include "ops/cpu/isa/vector_attention_cache.h"
 
 namespace fastllm::ops::cpu {
 namespace {
-
-// Positions of the chunk at `chunk` that `row` sees.
-inline int32_t Visible(const Tile& t, int32_t row, int32_t chunk) {
-  const int32_t n = t.first_pos + row / t.group + 1 - chunk;
-  return n < kAttentionChunk ? n : kAttentionChunk;
-}
-
-// R rows together up to the last position that all of them see, then each on its own.
-template <int R>
-inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t chunk) {
-  const int32_t common = Visible(t, row, chunk);
-  ValueRows<R>(t, row, v, offset, 0, common);
-  for (int r = 1; r < R; ++r) ValueRows<1>(t, row + r, v, offset, common, Visible(t, row + r, chunk));
-}
-
-inline void Values(const Tile& t, int32_t first_row, const float* v, const int64_t* offset, int32_t chunk) {
-  int32_t r = first_row;
-  for (; r + kMaxRows <= t.rows; r += kMaxRows) ValueBlock<kMaxRows>(t, r, v, offset, chunk);
-  const int32_t left = t.rows - r;
-  if (left == 3) ValueBlock<3>(t, r, v, offset, chunk);
-  if (left == 2) ValueBlock<2>(t, r, v, offset, chunk);
-  if (left == 1) ValueBlock<1>(t, r, v, offset, chunk);
-}
 
 // sums: accumulators, maxima and sums of weights, as kernels.h lays them out.
 inline void PointToSums(Tile* t, float* sums) {
@@ -53,6 +30,7 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   t.first_pos = p.seq_len[item.seq] - query_len + item.first_token;
   t.q = scratch;
   t.scores = t.q + static_cast<int64_t>(t.rows) * t.stride;
+  t.wide = t.scores + static_cast<int64_t>(t.rows) * kAttentionChunk;
   PointToSums(&t, sums);
   return t;
 }
@@ -110,9 +88,9 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
 }
 
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
+template <typename Cache>
 inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split) {
-  const float* k = static_cast<const float*>(p.cache.k);
-  const float* v = static_cast<const float*>(p.cache.v);
+  Cache cache(p, t);
   const int32_t begin = split * kAttentionSplit;
   const int32_t seen = t.first_pos + item.num_tokens;
   const int32_t end = seen < begin + kAttentionSplit ? seen : begin + kAttentionSplit;
@@ -127,9 +105,10 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
     const int32_t first_row = FirstRow(t, chunk);
     ChunkOffsets(p, item, chunk, n, offset);
-    Scores(t, first_row, k, offset, n);
+    cache.Chunk(p, t, offset, n);
+    cache.Scores(t, first_row, offset, n);
     for (int32_t r = first_row; r < t.rows; ++r) SoftmaxRow(t, r, Visible(t, r, chunk));
-    Values(t, first_row, v, offset, chunk);
+    cache.Values(t, first_row, offset, chunk);
   }
 }
 
@@ -154,29 +133,48 @@ inline int32_t NumSplits(const AttentionItem& item, const Tile& t) {
   return (t.first_pos + item.num_tokens + kAttentionSplit - 1) / kAttentionSplit;
 }
 
-void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+template <typename Cache>
+inline void AttendAll(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
   Tile total = MakeTile(p, item, scratch, scratch);
-  PointToSums(&total, total.scores + static_cast<int64_t>(total.rows) * kAttentionChunk);
+  PointToSums(&total, total.wide + WideFloats(total.rows, total.stride));
   Tile part = total;
   PointToSums(&part, total.sum + total.rows);
   LoadQueries(p, item, total);
-  SumSplit(p, item, total, 0);
+  SumSplit<Cache>(p, item, total, 0);
   for (int32_t split = 1; split < NumSplits(item, total); ++split) {
-    SumSplit(p, item, part, split);
+    SumSplit<Cache>(p, item, part, split);
     Join(total, part, split);
   }
   StoreOutput(p, item, total);
 }
 
-void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
-                    float* sums) {
+template <typename Cache>
+inline void AttendSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                        float* sums) {
   const Tile t = MakeTile(p, item, scratch, sums);
   LoadQueries(p, item, t);
-  SumSplit(p, item, t, split);
+  SumSplit<Cache>(p, item, t, split);
+}
+
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+  switch (p.cache.dtype) {
+    case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
+    case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
+    case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
+  }
+}
+
+void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
+                    float* sums) {
+  switch (p.cache.dtype) {
+    case DType::kF32: return AttendSplit<FloatCache>(p, item, split, scratch, sums);
+    case DType::kF16: return AttendSplit<NarrowCache<LoadF16>>(p, item, split, scratch, sums);
+    case DType::kBF16: return AttendSplit<BFloatCache>(p, item, split, scratch, sums);
+  }
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
-  const Tile total = MakeTile(p, item, nullptr, sums);
+  const Tile total = MakeTile(p, item, sums, sums);  // needs no scratch
   Tile part = total;
   for (int32_t split = 1; split < NumSplits(item, total); ++split) {
     PointToSums(&part, sums + split * sums_stride);

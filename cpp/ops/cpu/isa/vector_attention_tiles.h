@@ -18,6 +18,7 @@ struct Tile {
   float* scores;      // [rows, kAttentionChunk]
   float* max;         // [rows]
   float* sum;         // [rows]
+  float* wide;        // WideFloats() for a chunk of a 16-bit cache
 };
 
 // Scores of R rows x (kLanes / R) positions.

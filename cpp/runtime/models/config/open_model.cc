@@ -8,6 +8,7 @@
 
 #include "runtime/models/base/registry.h"
 #include "runtime/models/config/config_reader.h"
+#include "runtime/models/config/generation_config.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/safetensors.h"
 
@@ -82,6 +83,23 @@ Result<const ModelEntry*> EntryOf(const ConfigReader& r) {
                                "\" is not known; known: " + BuiltinModels().Architectures());
 }
 
+// generation_config.json of the folder that `option` names, else of the model's; none need be there.
+Status ReadGeneration(const fs::path& folder, const std::string& option, ModelSource* source) {
+  const bool own = option == "auto" || option == "vllm";
+  const fs::path path = (own ? folder : fs::path(option)) / "generation_config.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    if (own) return Status::Ok();
+    return Status::NotFound("generation_config must be auto, vllm or a folder with a generation_config.json, got '" +
+                            option + "'");
+  }
+  FASTLLM_ASSIGN_OR_RETURN(const json generation, ReadJson(path));
+  const ConfigReader g(generation, "generation_config.json");
+  AddTokenIds(g, "eos_token_id", source->config.vocab_size, &source->config.eos_token_ids);
+  if (option != "vllm") ReadHfSampling(g, &source->sampling);
+  return g.status();
+}
+
 Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry** entry) {
   FASTLLM_ASSIGN_OR_RETURN(const json root, ReadJson(folder / "config.json"));
   const ConfigReader r(root, "config.json");
@@ -98,16 +116,10 @@ Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry**
   FASTLLM_RETURN_IF_ERROR(r.status());
   AddTokenIds(r, "eos_token_id", config.vocab_size, &config.eos_token_ids);
   FASTLLM_RETURN_IF_ERROR(r.status());
-  if (fs::exists(folder / "generation_config.json")) {
-    FASTLLM_ASSIGN_OR_RETURN(const json generation, ReadJson(folder / "generation_config.json"));
-    const ConfigReader g(generation, "generation_config.json");
-    AddTokenIds(g, "eos_token_id", config.vocab_size, &config.eos_token_ids);
-    FASTLLM_RETURN_IF_ERROR(g.status());
-  }
   return config;
 }
 
-Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy) {
+Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy, const std::string& generation_config) {
   if (!fs::exists(folder / "config.json")) {
     return Status::NotFound(folder.string() +
                             " holds no config.json; a model is a .gguf file or a Hugging Face folder");
@@ -115,6 +127,7 @@ Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy) {
   ModelSource source;
   const ModelEntry* entry = nullptr;
   FASTLLM_ASSIGN_OR_RETURN(source.config, ParseFolderConfig(folder, &entry));
+  FASTLLM_RETURN_IF_ERROR(ReadGeneration(folder, generation_config, &source));
   if (dummy) return source;
   FASTLLM_ASSIGN_OR_RETURN(source.tensors, SafetensorsSource::Open(folder.string()));
   FASTLLM_RETURN_IF_ERROR(ResolveTie(*entry, *source.tensors, &source.config));
@@ -139,7 +152,7 @@ json MetadataJson(const GgufMetadata& metadata) {
   return out;
 }
 
-Result<ModelSource> OpenGguf(const std::string& path) {
+Result<ModelSource> OpenGguf(const std::string& path, const std::string& generation_config) {
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   const json metadata = MetadataJson(file->metadata());
   const ConfigReader r(metadata, "GGUF metadata");
@@ -159,6 +172,11 @@ Result<ModelSource> OpenGguf(const std::string& path) {
        {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     AddTokenIds(r, key, config.vocab_size, &config.eos_token_ids);
   }
+  if (generation_config == "auto") {
+    ReadGgufSampling(r, &source.sampling);
+  } else if (generation_config != "vllm") {
+    FASTLLM_RETURN_IF_ERROR(ReadGeneration({}, generation_config, &source));
+  }
   FASTLLM_RETURN_IF_ERROR(r.status());
   FASTLLM_RETURN_IF_ERROR(ResolveTie(*entry, *file, &config));
   source.gguf = file.get();
@@ -168,7 +186,8 @@ Result<ModelSource> OpenGguf(const std::string& path) {
 
 }  // namespace
 
-Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format) {
+Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format,
+                              const std::string& generation_config) {
   if (load_format != "auto" && load_format != "gguf" && load_format != "safetensors" && load_format != "dummy") {
     return Status::InvalidArgument("load_format is \"" + load_format + "\"; must be auto, gguf, safetensors or dummy");
   }
@@ -185,7 +204,7 @@ Result<ModelSource> OpenModel(const std::string& path, const std::string& load_f
   if (folder && load_format == "gguf") {
     return Status::InvalidArgument("load_format gguf needs a .gguf file; " + path + " is a folder");
   }
-  return folder ? OpenFolder(path, load_format == "dummy") : OpenGguf(path);
+  return folder ? OpenFolder(path, load_format == "dummy", generation_config) : OpenGguf(path, generation_config);
 }
 
 }  // namespace fastllm::runtime

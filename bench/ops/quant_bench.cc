@@ -1,0 +1,102 @@
+// Times the quantised linear at the shapes of SmolLM2-135M.
+//   quant_bench [name filter] [threads]
+// One line per case: RESULT {"name", "value" and "reference" in microseconds (quantised, float32 linear), "ratio"}, with
+// the rates reached: GB/s of weights read and G operations (two for each product) a second.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/contract/linear.h"
+#include "ops/contract/quant_linear.h"
+#include "ops/cpu/isa.h"
+#include "timer.h"
+
+namespace fastllm::ops {
+namespace {
+
+struct Shape {
+  const char* name;
+  int n, k;
+};
+constexpr Shape kShapes[] = {{"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536},
+                             {"head", 49152, 576}};
+constexpr int64_t kPoolBytes = int64_t{96} << 20;  // copies of a weight, so that each call reads it from memory
+
+// Random bytes whose float16 values are positive and below 2: any such bytes are valid blocks.
+// In huge pages, as the engine keeps weights.
+uint8_t* RandomPool() {
+  void* pool = mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pool == MAP_FAILED) std::abort();
+  madvise(pool, kPoolBytes, MADV_HUGEPAGE);
+  std::mt19937_64 rng(3);
+  for (int64_t i = 0; i < kPoolBytes; i += 8) {
+    const uint64_t v = rng() & 0x3BFF3BFF3BFF3BFFull;
+    std::memcpy(static_cast<uint8_t*>(pool) + i, &v, 8);
+  }
+  return static_cast<uint8_t*>(pool);
+}
+
+class Bench {
+ public:
+  Bench(std::string filter, int threads) : filter_(std::move(filter)), context_{nullptr, threads}, pool_(RandomPool()) {
+    OpTable table;
+    RegisterCpuOps(table);
+    quant_ = table.Resolve<QuantLinearFn>({OpId::kQuantLinear, Device::kCpu, DType::kF32}).value();
+    float_ = table.Resolve<LinearFn>({OpId::kLinear, Device::kCpu, DType::kF32}).value();
+  }
+
+  void Run(QuantFormat format, const Shape& s, int rows) {
+    const std::string name = std::string("ops.quant_linear.") + TraitsOf(format).name + "." + s.name + "." +
+                             std::to_string(rows) + "row.t" + std::to_string(context_.num_threads);
+    if (name.find(filter_) == std::string::npos) return;
+    std::vector<float> x(static_cast<size_t>(rows) * s.k), out(static_cast<size_t>(rows) * s.n);
+    std::mt19937_64 rng(1);
+    std::normal_distribution<float> normal;
+    for (float& v : x) v = normal(rng);
+    const int64_t bytes = PackedBytes(format, s.n, s.k);
+    const int64_t copies = kPoolBytes / bytes;
+    int64_t turn = 0;
+    const double us = Time([&] {
+      const QuantWeight w = {pool_ + turn++ % copies * bytes, s.n, s.k, format};
+      quant_({out.data(), x.data(), &w, nullptr, 1, rows, s.n, s.k}, context_);
+    });
+    double reference = 0.0;
+    if (int64_t{s.n} * s.k * 4 <= kPoolBytes) {
+      LinearParams p{out.data(), x.data(), pool_, nullptr, rows, s.n, s.k};
+      reference = Time([&] { float_(p, context_); });
+    }
+    std::printf(
+        "RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, \"ratio\": %.2f, "
+        "\"gb_per_s\": %.1f, \"gop_per_s\": %.0f}\n",
+        name.c_str(), us, reference, reference / us, bytes / us * 1e-3, 2e-3 * s.n * s.k * rows / us);
+    std::fflush(stdout);
+  }
+
+ private:
+  std::string filter_;
+  OpContext context_;
+  uint8_t* pool_;
+  QuantLinearFn quant_ = nullptr;
+  LinearFn float_ = nullptr;
+};
+
+}  // namespace
+}  // namespace fastllm::ops
+
+int main(int argc, char** argv) {
+  using fastllm::ops::QuantFormat;
+  fastllm::ops::Bench bench(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 2);
+  for (const QuantFormat f : {QuantFormat::kQ4_1, QuantFormat::kQ4_0, QuantFormat::kQ8_0, QuantFormat::kQ5_0}) {
+    for (const auto& shape : fastllm::ops::kShapes) {
+      for (const int rows : {1, 4, 16, 64, 512}) {
+        if (rows <= 64 || shape.n < 49152) bench.Run(f, shape, rows);
+      }
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,129 @@
+// GenerationRequest and ExtraKeys.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/errors.h"
+#include "bindings/field_value.h"
+#include "bindings/token_ids.h"
+#include "fastllm/engine.h"
+
+namespace py = pybind11;
+
+namespace fastllm::bindings {
+
+std::vector<int32_t> TokenIds(py::handle object) {
+  if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr()) || !PySequence_Check(object.ptr())) {
+    throw py::type_error("prompt_token_ids must be a list of int, got " + std::string(Py_TYPE(object.ptr())->tp_name));
+  }
+  // A copy: an element's __index__ may change the list while it is read.
+  const auto items = py::reinterpret_steal<py::object>(PySequence_Tuple(object.ptr()));
+  if (!items) throw py::error_already_set();
+  const Py_ssize_t size = PyTuple_GET_SIZE(items.ptr());
+  std::vector<int32_t> ids(static_cast<size_t>(size));
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    py::handle item(PyTuple_GET_ITEM(items.ptr(), i));
+    const auto where = [i] { return "prompt_token_ids[" + std::to_string(i) + "]"; };
+    if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
+      throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
+    }
+    auto index = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+    if (!index) throw py::error_already_set();
+    int overflow = 0;
+    const long value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
+    if (overflow != 0 || value < INT32_MIN || value > INT32_MAX) {
+      throw StatusError(Status::InvalidArgument(where() + " = " + py::repr(index).cast<std::string>() +
+                                                " is no token id: it does not fit in 32 bits"));
+    }
+    ids[static_cast<size_t>(i)] = static_cast<int32_t>(value);
+  }
+  return ids;
+}
+
+namespace {
+
+// None stands for 0.
+template <typename T>
+T Integer(const char* name, py::handle object) {
+  if (object.is_none()) return 0;
+  const FieldValue value = FromPython(name, "int64", object);
+  const auto* number = std::get_if<int64_t>(&value);
+  if (number == nullptr) {
+    throw py::type_error(std::string(name) + " must be an int or None, got " + Py_TYPE(object.ptr())->tp_name);
+  }
+  if (*number < std::numeric_limits<T>::min() || *number > std::numeric_limits<T>::max()) {
+    throw StatusError(Status::InvalidArgument(
+        std::string(name) + " must be in [" + std::to_string(std::numeric_limits<T>::min()) + ", " +
+        std::to_string(std::numeric_limits<T>::max()) + "], got " + std::to_string(*number)));
+  }
+  return static_cast<T>(*number);
+}
+
+ExtraKeys MakeExtraKeys(const py::str& salt, const py::str& lora_name, const py::str& lora_path,
+                        const std::vector<std::tuple<std::string, int32_t, int32_t>>& media,
+                        std::vector<std::string> embedding_digests) {
+  ExtraKeys keys;
+  keys.cache_salt = Utf8Text("cache_salt", salt);
+  keys.lora_name = Utf8Text("lora_name", lora_name);
+  keys.lora_path = Utf8Text("lora_path", lora_path);
+  keys.media.reserve(media.size());
+  for (const auto& [hash, offset, length] : media) keys.media.push_back({hash, offset, length});
+  keys.embedding_digests = std::move(embedding_digests);
+  return keys;
+}
+
+}  // namespace
+
+void BindRequest(py::module_& m) {
+  py::class_<ExtraKeys>(
+      m, "ExtraKeys",
+      "What besides its tokens decides the KV of a prompt: prefixes are shared only under equal keys. "
+      "media: (hash, offset, length) of each item, in order; embedding_digests: one per block.")
+      .def(py::init(&MakeExtraKeys), py::kw_only(), py::arg("cache_salt") = "", py::arg("lora_name") = "",
+           py::arg("lora_path") = "", py::arg("media") = std::vector<std::tuple<std::string, int32_t, int32_t>>{},
+           py::arg("embedding_digests") = std::vector<std::string>{})
+      .def_readonly("cache_salt", &ExtraKeys::cache_salt)
+      .def_readonly("lora_name", &ExtraKeys::lora_name)
+      .def_readonly("lora_path", &ExtraKeys::lora_path);
+  py::class_<GenerationRequest>(m, "GenerationRequest", "One prompt to continue, and how.")
+      .def(py::init([](py::handle ids, const SamplingParams& sampling, const ExtraKeys& keys, py::handle priority,
+                       py::handle timeout_ms, py::handle max_queue_time_ms) {
+             return GenerationRequest{TokenIds(ids),
+                                      sampling,
+                                      keys,
+                                      Integer<int32_t>("priority", priority),
+                                      Integer<int64_t>("timeout_ms", timeout_ms),
+                                      Integer<int64_t>("max_queue_time_ms", max_queue_time_ms)};
+           }),
+           py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("extra_keys") = ExtraKeys{}, py::kw_only(),
+           py::arg("priority") = 0, py::arg("timeout_ms") = py::none(), py::arg("max_queue_time_ms") = py::none())
+      .def(
+          "without_text",
+          [](GenerationRequest request) {
+            request.sampling.detokenize = false;
+            request.sampling.stop.clear();
+            return request;
+          },
+          "The same without text and stop strings, for text that Python makes.")
+      .def(
+          "set_prompt_of",
+          [](GenerationRequest& request, const GenerationRequest& other) {
+            request.prompt_token_ids = other.prompt_token_ids;
+          },
+          py::arg("other"), "Takes over the prompt of another request, as validate() left it.")
+      .def_readonly("prompt_token_ids", &GenerationRequest::prompt_token_ids)
+      .def_readonly("sampling_params", &GenerationRequest::sampling)
+      .def_readonly("extra_keys", &GenerationRequest::extra_keys)
+      .def_readonly("priority", &GenerationRequest::priority)
+      .def_readonly("timeout_ms", &GenerationRequest::timeout_ms)
+      .def_readonly("max_queue_time_ms", &GenerationRequest::max_queue_time_ms);
+}
+
+}  // namespace fastllm::bindings

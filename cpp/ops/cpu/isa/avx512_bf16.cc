@@ -1,0 +1,226 @@
+// Attention over a bfloat16 cache with AVX-512 BF16: a product of two pairs in each lane. The loop over chunks, the
+// softmax and the joining of splits are those of vector_attention.h.
+//
+// A chunk is rearranged once for all rows of an item: K so that a vector holds one pair of the head for 16 positions
+// (scores need no sum across lanes), V so that a vector holds one pair of positions for 16 elements of the head.
+// Queries and weights are rounded to bfloat16. A score is a sum over pairs of the head in order; the output a sum over
+// pairs of positions that start at even ones, in order, so a row's bits depend on its position alone. A position that
+// a row does not see has weight 0; positions past the end of the sequence are not read, zeros stand in their place.
+#define FASTLLM_BFLOAT_CACHE 1
+#include "ops/cpu/isa/simd_avx512.h"
+#include "ops/cpu/isa/vector_attention_tiles.h"
+
+namespace fastllm::ops::cpu {
+namespace {
+
+inline __m512bh AsBf16(__m512i v) { return (__m512bh)v; }
+
+struct BFloatCache {
+  // [dim / 2][kAttentionChunk] pairs of K; [kAttentionChunk / 2][dim] pairs of V; queries [rows, dim]; weights
+  // [rows, kAttentionChunk].
+  int32_t* k;
+  int32_t* v;
+  uint16_t* q;
+  uint16_t* w;
+  int32_t positions = 0;  // of the chunk, rounded up to whole vectors
+
+  BFloatCache(const PagedAttentionParams&, const Tile& t) {
+    k = reinterpret_cast<int32_t*>(t.wide);
+    v = k + int64_t{kAttentionChunk} * t.stride / 2;
+    q = reinterpret_cast<uint16_t*>(v + int64_t{kAttentionChunk} * t.stride / 2);
+    w = q + static_cast<int64_t>(t.rows) * t.stride;
+    for (int32_t r = 0; r < t.rows; ++r) {
+      const float* from = t.q + static_cast<int64_t>(r) * t.stride;
+      for (int32_t d = 0; d < t.stride; d += kLanes)
+        StoreBF16(q + static_cast<int64_t>(r) * t.stride + d, Load(from + d));
+    }
+  }
+
+  void Chunk(const PagedAttentionParams& p, const Tile& t, const int64_t* offset, int32_t n) {
+    positions = (n + kLanes - 1) / kLanes * kLanes;
+    const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
+    const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
+    for (int32_t j = 0; j < positions; j += kLanes) {
+      for (int32_t d = 0; d < t.stride; d += 2 * kLanes) TransposeKeys(from_k, offset, j, d, t);
+    }
+    for (int32_t j = 0; j < positions; j += 2) PairValues(from_v, offset, j, n, t);
+  }
+
+  void Scores(const Tile& t, int32_t first_row, const int64_t*, int32_t) const {
+    int32_t r = first_row;
+    for (; r + 6 <= t.rows; r += 6) ScoreRows<6>(t, r);
+    for (; r + 3 <= t.rows; r += 3) ScoreRows<3>(t, r);
+    for (; r < t.rows; ++r) ScoreRows<1>(t, r);
+  }
+
+  void Values(const Tile& t, int32_t first_row, const int64_t*, int32_t chunk) const {
+    for (int32_t r = first_row; r < t.rows; ++r) {
+      // Weights of positions that the row does not see are 0; SoftmaxRow left -inf or weights of 0 only up to whole
+      // vectors of what it sees.
+      const int32_t seen = t.first_pos + r / t.group + 1 - chunk;
+      const float* from = t.scores + static_cast<int64_t>(r) * kAttentionChunk;
+      uint16_t* to = w + static_cast<int64_t>(r) * kAttentionChunk;
+      for (int32_t j = 0; j < positions; j += kLanes) {
+        const int32_t left = seen - j;
+        const Vec x = left >= kLanes ? Load(from + j) : left > 0 ? LoadFirst(from + j, left) : Set(0.0f);
+        StoreBF16(to + j, x);
+      }
+    }
+    int32_t r = first_row;
+    for (; r + 6 <= t.rows; r += 6) ValueRows<6>(t, r);
+    for (; r + 3 <= t.rows; r += 3) ValueRows<3>(t, r);
+    for (; r < t.rows; ++r) ValueRows<1>(t, r);
+  }
+
+ private:
+  // 16 positions from j, pairs of the head from element d.
+  void TransposeKeys(const uint16_t* from, const int64_t* offset, int32_t j, int32_t d, const Tile& t) {
+    const int32_t left = t.dim - d;
+    const auto mask = static_cast<__mmask32>(left >= 32 ? ~0u : (1u << left) - 1);
+    __m512i a[16];
+    __m512i b[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) a[i] = _mm512_maskz_loadu_epi16(mask, from + offset[j + i] + d);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+      b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+      b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+      a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+      a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+      a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+      a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+    // a[4 g + c] has in quarter l: pair 4 l + c of positions 4 g .. 4 g + 3.
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const __m512i lo = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88);  // quarters 0, 2
+      const __m512i hi = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xDD);  // quarters 1, 3
+      const __m512i lo2 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
+      const __m512i hi2 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xDD);
+      int32_t* to = k + static_cast<int64_t>(d / 2 + c) * kAttentionChunk + j;
+      StorePairs(to, _mm512_shuffle_i32x4(lo, lo2, 0x88));
+      StorePairs(to + 4 * kAttentionChunk, _mm512_shuffle_i32x4(hi, hi2, 0x88));
+      StorePairs(to + 8 * kAttentionChunk, _mm512_shuffle_i32x4(lo, lo2, 0xDD));
+      StorePairs(to + 12 * kAttentionChunk, _mm512_shuffle_i32x4(hi, hi2, 0xDD));
+    }
+  }
+
+  static void StorePairs(int32_t* to, __m512i v) { _mm512_storeu_si512(to, v); }
+
+  // Positions j and j + 1, zeros from n on. The pairs of each 32 elements lie in the order that unpacking gives; Values
+  // writes them back in that order.
+  void PairValues(const uint16_t* from, const int64_t* offset, int32_t j, int32_t n, const Tile& t) {
+    int32_t* to = v + static_cast<int64_t>(j / 2) * t.stride;
+    for (int32_t d = 0; d < t.stride; d += kLanes) {
+      const int32_t left = t.dim - d;
+      const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xFFFFu : (1u << (left > 0 ? left : 0)) - 1);
+      const __m512i low = Widened(j < n ? mask : __mmask16{0}, from + offset[j] + d);
+      const __m512i high = Widened(j + 1 < n ? mask : __mmask16{0}, from + offset[j + 1] + d);
+      StorePairs(to + d, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+  }
+
+  static __m512i Widened(__mmask16 mask, const uint16_t* from) {
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
+  }
+
+  template <int R>
+  void ScoreRows(const Tile& t, int32_t row) const {
+    for (int32_t j = 0; j < positions; j += 4 * kLanes) {
+      const int32_t left = (positions - j) / kLanes;
+      if (left >= 4) {
+        ScoreTile<R, 4>(t, row, j);
+      } else {
+        for (int32_t c = 0; c < left; ++c) ScoreTile<R, 1>(t, row, j + c * kLanes);
+      }
+    }
+  }
+
+  template <int R, int C>
+  void ScoreTile(const Tile& t, int32_t row, int32_t j) const {
+    Vec a[R][C];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) a[r][c] = Set(0.0f);
+    }
+    const uint16_t* queries = q + static_cast<int64_t>(row) * t.stride;
+    for (int32_t d = 0; d < t.dim; d += 2) {
+      __m512bh keys[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        keys[c] = AsBf16(_mm512_loadu_si512(k + static_cast<int64_t>(d / 2) * kAttentionChunk + j + c * kLanes));
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m512bh pair = Pair(queries + static_cast<int64_t>(r) * t.stride + d);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) a[r][c] = _mm512_dpbf16_ps(a[r][c], pair, keys[c]);
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        Store(t.scores + static_cast<int64_t>(row + r) * kAttentionChunk + j + c * kLanes, a[r][c]);
+      }
+    }
+  }
+
+  static __m512bh Pair(const uint16_t* p) {
+    int32_t both;
+    __builtin_memcpy(&both, p, sizeof(both));
+    return AsBf16(_mm512_set1_epi32(both));
+  }
+
+  template <int R>
+  void ValueRows(const Tile& t, int32_t row) const {
+    int32_t d = 0;
+    for (; d + 4 * kLanes <= t.stride; d += 4 * kLanes) ValueTile<R, 4>(t, row, d);
+    for (; d < t.stride; d += kLanes) ValueTile<R, 1>(t, row, d);
+  }
+
+  template <int R, int C>
+  void ValueTile(const Tile& t, int32_t row, int32_t d) const {
+    float* acc = t.acc + static_cast<int64_t>(row) * t.stride + d;
+    const uint16_t* weights = w + static_cast<int64_t>(row) * kAttentionChunk;
+    Vec a[R][C];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) a[r][c] = Load(acc + static_cast<int64_t>(r) * t.stride + c * kLanes);
+    }
+    for (int32_t j = 0; j < positions; j += 2) {
+      __m512bh values[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        values[c] = AsBf16(_mm512_loadu_si512(v + static_cast<int64_t>(j / 2) * t.stride + d + c * kLanes));
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m512bh pair = Pair(weights + static_cast<int64_t>(r) * kAttentionChunk + j);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) a[r][c] = _mm512_dpbf16_ps(a[r][c], pair, values[c]);
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) Store(acc + static_cast<int64_t>(r) * t.stride + c * kLanes, a[r][c]);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace fastllm::ops::cpu
+
+#include "ops/cpu/isa/vector_attention.h"
+
+namespace fastllm::ops::cpu {
+
+const AttentionKernels kAvx512Bf16AttentionKernels = {Attention, AttentionSplit, AttentionJoin};
+
+}  // namespace fastllm::ops::cpu

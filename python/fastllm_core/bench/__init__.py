@@ -1,0 +1,1 @@
+"""Measuring: load on a server, and an engine by itself."""

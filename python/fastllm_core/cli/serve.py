@@ -1,0 +1,33 @@
+"""fastllm serve: the HTTP server."""
+
+import importlib.util
+
+from fastllm_core.cli import flags
+from fastllm_core.errors import FastLLMError, InvalidArgumentError
+
+
+def run(argv: list[str]) -> int:
+    parser = flags.FlagParser("serve", "Serves a model over HTTP: OpenAI's and Anthropic's APIs, and a web page.")
+    parser.add_argument("served", nargs="?", metavar="MODEL", help="The model, as --model takes it; wins over --model.")
+    flags.add_model_flags(parser, beside_sampling=False)
+    missing = [name for name in ("fastapi", "uvicorn", "httptools", "prometheus_client") if not _found(name)]
+    if missing and not {"-h", "--help"} & set(argv):
+        raise FastLLMError(f"serve needs the package {missing[0]}: pip install 'fastllm-core[server]'")
+    from fastllm_core.server.config import add_server_flags, server_config
+
+    add_server_flags(parser)
+    args = parser.parse(argv)
+    if args.served is not None:
+        args.model = args.served
+    options = flags.engine_options(parser, args)
+    try:
+        config = server_config(args)
+    except InvalidArgumentError as e:
+        parser.error(str(e))
+    from fastllm_core.server.run import serve
+
+    return serve(options.pop("model"), options, config)
+
+
+def _found(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None

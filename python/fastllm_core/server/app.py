@@ -1,0 +1,106 @@
+"""The application: every route of the server, under its one middleware."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import HTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+import fastllm_core
+from fastllm_core.server.admin import AdminRoutes
+from fastllm_core.server.chat import ChatApi
+from fastllm_core.server.common import Api
+from fastllm_core.server.completions import CompletionApi
+from fastllm_core.server.endpoint import generation_endpoint, json_answer, json_endpoint
+from fastllm_core.server.errors import ApiError
+from fastllm_core.server.guard import Guard
+from fastllm_core.server.messages import MessagesApi
+from fastllm_core.server.responses import ResponsesApi
+from fastllm_core.server.state import ServerState
+from fastllm_core.server.web import add_web_page
+
+GENERATION_ROUTES: dict[str, type[Api]] = {
+    "/v1/completions": CompletionApi,
+    "/v1/chat/completions": ChatApi,
+    "/v1/responses": ResponsesApi,
+    "/v1/messages": MessagesApi,
+}
+
+
+def build_app(state: ServerState):
+    """The ASGI application of a server."""
+    app = FastAPI(
+        title="fastllm_core",
+        version=fastllm_core.__version__,
+        docs_url=None,  # these pages load scripts from other hosts
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    apis = {path: kind(state) for path, kind in GENERATION_ROUTES.items()}
+    for path, api in apis.items():
+        _add_generation(app, path, api)
+    _add_messages(app, state, apis["/v1/messages"])
+    _add_responses(app, state, apis["/v1/responses"])
+    AdminRoutes(state).add_to(app)
+    app.add_exception_handler(StarletteHTTPException, _http_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    open_paths = add_web_page(app) if state.config.web_ui else frozenset()
+    return _with_cors(Guard(app, state, open_paths), state.config)
+
+
+def _with_cors(app, config):
+    """Around the guard: a browser asks for permission without its key."""
+    if not config.allowed_origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=config.allowed_origins,
+        allow_methods=config.allowed_methods,
+        allow_headers=config.allowed_headers,
+        allow_credentials=config.allow_credentials,
+        expose_headers=["x-request-id"],
+    )
+
+
+def _add_generation(app: FastAPI, path: str, api: Api) -> None:
+    schema = {"application/json": {"schema": api.openapi()}}
+    app.add_api_route(
+        path,
+        generation_endpoint(api),
+        methods=["POST"],
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": schema}},
+        name=path.removeprefix("/v1/").replace("/", "_"),
+    )
+
+
+def _add_messages(app: FastAPI, state: ServerState, api: MessagesApi) -> None:
+    schema = {"application/json": {"schema": api.fields.openapi(["messages"])}}
+    app.add_api_route(
+        "/v1/messages/count_tokens",
+        json_endpoint(state, api.count_tokens),
+        methods=["POST"],
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": schema}},
+        name="count_tokens",
+    )
+
+
+def _add_responses(app: FastAPI, state: ServerState, api: ResponsesApi) -> None:
+    async def get_response(response_id: str) -> Response:
+        """A kept answer; 404 when it is not kept."""
+        return await json_answer(state, api.get(response_id), "/v1/responses")
+
+    async def cancel_response(response_id: str) -> Response:
+        """Ends a response that runs in the background."""
+        return await json_answer(state, api.cancel(response_id), "/v1/responses")
+
+    app.add_api_route("/v1/responses/{response_id}", get_response, methods=["GET"], response_class=Response)
+    app.add_api_route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"], response_class=Response)
+
+
+async def _http_error(request: Request, error: StarletteHTTPException) -> Response:
+    """What the framework refuses (no such route, wrong method), in our shape."""
+    made = ApiError(error.status_code, f"{request.method} {request.url.path[:200]}: {error.detail}")
+    headers = dict(error.headers or {})
+    return Response(made.body(request.url.path), error.status_code, headers, media_type="application/json")

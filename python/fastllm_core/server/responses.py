@@ -1,0 +1,286 @@
+"""POST /v1/responses, GET and cancel: OpenAI's Responses API, for text; kept answers live in memory."""
+
+import asyncio
+import uuid
+from collections import OrderedDict
+
+from fastllm_core.outputs import Piece
+from fastllm_core.server.chat import chat_prompt
+from fastllm_core.server.common import ESCAPE, Api
+from fastllm_core.server.errors import ApiError, bad_request, dump
+from fastllm_core.server.generation import Plan, Run, start, whole_answer
+from fastllm_core.server.schema import Statement, field, missing
+
+_NO_TOOLS = "tool calls are not made"
+_PLAIN_TEXT = {"format": {"type": "text"}}
+
+_STATEMENTS = {
+    "tools": Statement((None, []), _NO_TOOLS),
+    "tool_choice": Statement((None, "none", "auto"), _NO_TOOLS),
+    "parallel_tool_calls": Statement((None, True, False), _NO_TOOLS),
+    "max_tool_calls": Statement((None,), _NO_TOOLS),
+    "reasoning": Statement((None,), "reasoning is not told apart from the answer"),
+    "text": Statement((None, {}, _PLAIN_TEXT), "output is not constrained"),
+    "include": Statement((None, []), "nothing can be included"),
+    "truncation": Statement((None, "disabled"), "a conversation that is too long is refused"),
+    "service_tier": Statement((None, "auto", "default"), "one tier"),
+    "top_logprobs": Statement((None, 0), "no log probabilities are returned here"),
+    "prompt": Statement((None,), "no stored prompts"),
+    "conversation": Statement((None,), "no stored conversations; previous_response_id chains answers"),
+    "stream_options": Statement((None, {}, {"include_obfuscation": False}), "no padding is sent"),
+}
+
+
+class ResponseStore:
+    """Answers by id, the oldest dropped beyond a number; and the tasks of those that run in the background."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self._kept: OrderedDict[str, tuple[dict, list[dict]]] = OrderedDict()
+        self.tasks: dict[str, asyncio.Task] = {}
+
+    def put(self, response: dict, conversation: list[dict]) -> None:
+        self._kept[response["id"]] = (response, conversation)
+        self._kept.move_to_end(response["id"])
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def get(self, name: str) -> tuple[dict, list[dict]]:
+        if name not in self._kept:
+            raise ApiError(404, f"no response with the id {name[:100]!r} is kept", "response_id")
+        return self._kept[name]
+
+
+class ResponsesApi(Api):
+    """Text in, text out. Storing, chaining and running in the background need enable_response_store."""
+
+    id_prefix = "resp_"
+    required = ("input",)
+
+    def __init__(self, state):
+        super().__init__(state)
+        self.store = ResponseStore(state.config.max_stored_responses)
+
+    def own_fields(self):
+        return {
+            "model": field("string", "A served name."),
+            "input": field(["string", "array"], "A text, or messages.", items={"type": ["object"]}),
+            "instructions": field("string", "A system message."),
+            "max_output_tokens": field("integer", "Most tokens to generate.", minimum=1),
+            "stream": field("boolean", "Answer as server-sent events."),
+            "store": field("boolean", "Keep the answer."),
+            "background": field("boolean", "Answer at once and run on; the answer is kept."),
+            "previous_response_id": field("string", "Continue the conversation of a kept answer."),
+            "metadata": field("object", "Given back with the answer.", maxProperties=16),
+            "user": field("string", "Who asks; goes to the access log."),
+            "safety_identifier": field("string", "Who asks; goes to the access log."),
+            "prompt_cache_key": field("string", "Goes to the access log; equal prefixes are found without a key."),
+            "cache_salt": field("string", "Prefixes are shared only between requests of the same salt."),
+        }
+
+    def statements(self):
+        return _STATEMENTS
+
+    async def plan(self, body, request_id):
+        fields = self.fields.check(body)
+        model = self.state.check_model(fields.get("model"))
+        if "max_tokens" in fields:
+            raise bad_request("the field of this API is max_output_tokens, not max_tokens", "max_tokens")
+        keep = self._keeps(fields)
+        limit = fields.get("max_output_tokens", self.default_max_tokens(None))
+        made = {"max_tokens": self.cap(limit)}
+        params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
+        if params.n != 1:
+            raise bad_request(f"n must be 1 in this API, got {params.n}", "n")
+        messages = self._conversation(fields)
+        system = [{"role": "system", "content": fields["instructions"]}] if fields.get("instructions") else []
+        prompt = await chat_prompt(self.state, {"messages": [*system, *messages]})
+        plan = Plan(self.state.new_id(self.id_prefix, request_id), model, [prompt], params)
+        plan.stream = fields.get("stream", False)
+        plan.cache_salt = fields.get("cache_salt", "")
+        return plan, ResponseWriter(plan, fields, messages, self.store if keep else None)
+
+    async def detach(self, plan: Plan, writer: "ResponseWriter", body: dict) -> dict | None:
+        """For a request in the background: starts it, keeps what is known, and returns that. None for others."""
+        if not body.get("background"):
+            return None
+        run = start(self.state, plan)
+        queued = writer.response(run, "queued", [])
+        self.store.put(queued, writer.messages)
+        task = asyncio.create_task(self._background(run, writer))
+        self.store.tasks[plan.request_id] = task
+        task.add_done_callback(lambda _: self.store.tasks.pop(plan.request_id, None))
+        return queued
+
+    async def _background(self, run: Run, writer: "ResponseWriter") -> None:
+        self.state.enter()
+        try:
+            await whole_answer(run, writer)
+        except asyncio.CancelledError:
+            self.store.put(writer.response(run, "cancelled", []), writer.messages)
+        except ApiError as e:
+            failed = {**writer.response(run, "failed", []), "error": {"code": "server_error", "message": e.message}}
+            self.store.put(failed, writer.messages)
+        finally:
+            run.close()
+            self.state.leave()
+
+    async def get(self, name: str) -> dict:
+        return self.store.get(name)[0]
+
+    async def cancel(self, name: str) -> dict:
+        """Ends a background response; 400 for one that is not in the background or has ended."""
+        self.store.get(name)
+        task = self.store.tasks.get(name)
+        if task is None:
+            raise bad_request(f"the response {name[:100]!r} does not run in the background", "response_id")
+        task.cancel()
+        await asyncio.wait((task,))
+        return self.store.get(name)[0]
+
+    def _keeps(self, fields: dict) -> bool:
+        wanted = [n for n in ("store", "background", "previous_response_id") if fields.get(n)]
+        if wanted and not self.state.config.enable_response_store:
+            raise bad_request(f"{wanted[0]} needs a server with --enable-response-store", wanted[0])
+        if fields.get("background") and fields.get("stream"):
+            raise bad_request("background and stream together are not supported", "background")
+        if fields.get("background") and fields.get("store") is False:
+            raise bad_request("background needs store", "store")
+        return self.state.config.enable_response_store and fields.get("store", True)
+
+    def _conversation(self, fields: dict) -> list[dict]:
+        if "input" not in fields:
+            raise missing("input")
+        before: list[dict] = []
+        if "previous_response_id" in fields:
+            response, before = self.store.get(fields["previous_response_id"])
+            if response["status"] not in ("completed", "incomplete"):
+                raise bad_request(f"the response is {response['status']}, not completed", "previous_response_id")
+        given = fields["input"]
+        if isinstance(given, str):
+            return [*before, {"role": "user", "content": given}]
+        return [*before, *(_message(item, f"input[{n}]") for n, item in enumerate(given))]
+
+
+def _message(item: dict, where: str) -> dict:
+    kind = item.get("type", "message")
+    if kind != "message":
+        raise bad_request(f"{where} is an item of type {kind!r:.80}; only messages are supported", where)
+    content, role = item.get("content"), item.get("role")
+    if role not in ("user", "assistant", "system", "developer"):
+        raise bad_request(f"{where}.role must be user, assistant, system or developer, got {role!r:.80}", where)
+    if not isinstance(content, str):
+        if not isinstance(content, list):
+            raise bad_request(f"{where}.content must be a text or a list of parts", where)
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            if kind not in ("input_text", "output_text", "text") or not isinstance(part.get("text"), str):
+                raise bad_request(f"{where} has a part of type {kind!r:.80}; only text is supported", where)
+        content = "\n".join(part["text"] for part in content)
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+class ResponseWriter:
+    """Writes response objects and their events, each with its number."""
+
+    def __init__(self, plan: Plan, fields: dict, messages: list[dict], store: ResponseStore | None):
+        self.messages = messages
+        self._plan = plan
+        self._fields = fields
+        self._store = store
+        self._item = f"msg_{uuid.uuid4().hex}"
+        self._text: list[str] = []
+        self._end: Piece | None = None
+        self._number = 0
+
+    def first(self, run: Run) -> bytes:
+        begun = self.response(run, "in_progress", [])
+        item = {"id": self._item, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+        out = self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        out += self._event("response.output_item.added", output_index=0, item=item)
+        return out + self._event("response.content_part.added", **self._place(), part=_part(""))
+
+    def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
+        if piece.finish_reason is not None:
+            self._end = piece
+        if not piece.text:
+            return b""
+        self._text.append(piece.text)
+        self._number += 1
+        kind = "response.output_text.delta"
+        return (
+            f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{self._number - 1},"item_id":"{self._item}",'
+            f'"output_index":0,"content_index":0,"delta":{ESCAPE(piece.text)},"logprobs":[]}}\n\n'
+        ).encode()
+
+    def last(self, run: Run) -> bytes:
+        text = "".join(self._text)
+        done = self._done(run, text, self._end)
+        out = self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
+        out += self._event("response.content_part.done", **self._place(), part=_part(text))
+        out += self._event("response.output_item.done", output_index=0, item=done["output"][0])
+        return out + self._event(f"response.{done['status']}", response=done)
+
+    def error(self, error: ApiError) -> bytes:
+        return self._event("error", code=str(error.status), message=error.message, param=error.param)
+
+    def whole(self, pieces: list[Piece], run: Run) -> dict:
+        return self._done(run, pieces[0].text, pieces[0])
+
+    def _done(self, run: Run, text: str, end: Piece) -> dict:
+        status = "incomplete" if end.finish_reason == "length" else "completed"
+        item = {"id": self._item, "type": "message", "status": status, "role": "assistant", "content": [_part(text)]}
+        out = self.response(run, status, [item])
+        if status == "incomplete":
+            out["incomplete_details"] = {"reason": "max_output_tokens"}
+        if self._store is not None:
+            self._store.put(out, [*self.messages, {"role": "assistant", "content": text}])
+        return out
+
+    def response(self, run: Run, status: str, output: list[dict]) -> dict:
+        params, fields = self._plan.params, self._fields
+        prompt, made = self._plan.prompt_tokens, run.completion_tokens
+        return {
+            "id": self._plan.request_id,
+            "object": "response",
+            "created_at": self._plan.created,
+            "status": status,
+            "background": fields.get("background", False),
+            "error": None,
+            "incomplete_details": None,
+            "instructions": fields.get("instructions"),
+            "max_output_tokens": fields.get("max_output_tokens"),
+            "metadata": fields.get("metadata", {}),
+            "model": self._plan.model,
+            "output": output,
+            "parallel_tool_calls": True,
+            "previous_response_id": fields.get("previous_response_id"),
+            "store": self._store is not None,
+            "temperature": params.temperature,
+            "text": _PLAIN_TEXT,
+            "tool_choice": "none",
+            "tools": [],
+            "top_p": params.top_p,
+            "truncation": "disabled",
+            "usage": {
+                "input_tokens": prompt,
+                "input_tokens_details": {"cached_tokens": run.cached_tokens, "cache_write_tokens": 0},
+                "output_tokens": made,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": prompt + made,
+            }
+            if output
+            else None,
+        }
+
+    def _place(self) -> dict:
+        return {"item_id": self._item, "output_index": 0, "content_index": 0}
+
+    def _event(self, kind: str, **fields) -> bytes:
+        self._number += 1
+        data = dump({"type": kind, "sequence_number": self._number - 1, **fields})
+        return f"event: {kind}\ndata: ".encode() + data + b"\n\n"
+
+
+def _part(text: str) -> dict:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
