@@ -15,7 +15,7 @@ namespace fastllm {
 struct ModelFacts {
   int32_t max_position_embeddings = 0;
   bool has_quantized_weights = false;  // that are computed with as they are stored
-  int64_t kv_bytes_per_block = 0;  // over all layers, for the configured block_size
+  int64_t kv_bytes_per_block = 0;      // over all layers, for the configured block_size
 };
 
 struct DeviceFacts {
@@ -26,7 +26,7 @@ struct DeviceFacts {
   // The KV cache without kv_cache_memory_bytes; 0: the smaller of 4 GiB and 40 % of available_bytes.
   int64_t kv_budget_bytes = 0;
   std::string kv_budget_reason;
-  int32_t usable_cores = 1;     // allowed by affinity and cgroup
+  int32_t usable_cores = 1;  // allowed by affinity and cgroup
 };
 
 struct ResolvedConfig {

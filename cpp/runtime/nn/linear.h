@@ -26,7 +26,9 @@ class Linear {
 
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
-  bool CanGate(int64_t rows) const { return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && rows <= ops::kSkinnyRows; }
+  bool CanGate(int64_t rows) const {
+    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && rows <= ops::kSkinnyRows;
+  }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
   int64_t out_features() const { return weight_->rows(); }
@@ -39,7 +41,7 @@ class Linear {
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
-  ops::LinearFn gated_;  // null: the backend has none
+  ops::LinearFn gated_;              // null: the backend has none
 };
 
 }  // namespace fastllm::runtime
