@@ -24,9 +24,6 @@ class Linear {
   // x: [rows, in], y: [rows, out], both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
-  // For inputs in which a few values stand out: 8-bit rounding in groups of 16 values instead of 32.
-  void RoundInputFinely() { x_group_ = 16; }
-
   int64_t out_features() const { return weight_->rows(); }
 
  private:
@@ -35,7 +32,6 @@ class Linear {
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
-  int32_t x_group_ = 32;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
 };
 
