@@ -1,8 +1,8 @@
 """schemathesis over openapi.json, bounded, and `promtool check metrics`: schema_check.py [PROMTOOL].
 
 Not among the tests that `make test` runs, for their tools are large; `make test-schema` installs and runs them. Every
-operation gets generated bodies, right and wrong ones; none may be answered with a status of 500 or above, and the server
-is whole afterwards.
+operation gets generated bodies, right and wrong ones; none may be answered with a status of 500 or above, and the
+server is whole afterwards.
 """
 
 import pathlib
