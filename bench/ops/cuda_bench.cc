@@ -97,6 +97,7 @@ int main(int argc, char** argv) {
     cb::BenchRows(bench);
     cb::BenchAttention(bench);
     cb::BenchSample(bench);
+    cb::BenchLinear(bench);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "cuda_bench: %s\n", e.what());
     return 1;

@@ -54,5 +54,6 @@ int SetsFor(double bytes);
 void BenchRows(Bench& b);
 void BenchAttention(Bench& b);
 void BenchSample(Bench& b);
+void BenchLinear(Bench& b);
 
 }  // namespace fastllm::cuda_bench

@@ -19,6 +19,7 @@
 
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
+#include "api/placement.h"
 #include "api/processor_table.h"
 #include "core/config/field_access.h"
 #include "core/config/resolve.h"
@@ -219,27 +220,28 @@ Result<std::shared_ptr<const TokenTable>> ChooseTokens(std::optional<TokenTable>
   return table.status();
 }
 
-EngineInfo MakeInfo(const runtime::ModelSource& source, const ResolvedConfig& resolved, int32_t max_logprobs) {
+// What the model says; AddResolved() has the rest.
+EngineInfo MakeInfo(const runtime::ModelSource& source, int32_t max_logprobs) {
   const runtime::ModelConfig& model = source.config;
   EngineInfo info;
   info.default_sampling_params = source.sampling.params;
   info.default_sampling_fields = source.sampling.stated;
   info.architecture = model.architecture;
   info.vocab_size = model.vocab_size;
-  info.max_model_len = resolved.sched.max_model_len;
-  info.num_kv_blocks = resolved.kv.num_blocks;
-  info.block_size = resolved.kv.block_size;
   info.eos_token_ids = model.eos_token_ids;
   info.max_logprobs = max_logprobs;
-  info.resolved = resolved.values;
   return info;
 }
 
-DeviceFacts CpuFacts(int64_t weight_bytes) {
-  DeviceFacts device;
-  device.available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
-  device.usable_cores = api::UsableCores();
-  return device;
+void AddResolved(const ResolvedConfig& resolved, EngineInfo* info) {
+  info->max_model_len = resolved.sched.max_model_len;
+  info->num_kv_blocks = resolved.kv.num_blocks;
+  info->block_size = resolved.kv.block_size;
+  info->resolved = resolved.values;
+}
+
+void MeasureHost(int64_t weight_bytes, DeviceFacts* device) {
+  device->available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
 }
 
 Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const ResolvedConfig& resolved) {
@@ -252,6 +254,34 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
   return options;
 }
 
+Status CheckProcessors(bool on_cpu, const std::vector<std::shared_ptr<LogitsProcessor>>& processors) {
+  if (on_cpu || processors.empty()) return Status::Ok();
+  return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
+}
+
+runtime::RunnerOptions MakeRunnerOptions(const EngineConfig& config, const ResolvedConfig& resolved) {
+  runtime::RunnerOptions options;
+  options.kv = resolved.kv;
+  options.sched = resolved.sched;
+  options.num_threads = resolved.num_threads;
+  options.seed = config.model.seed;
+  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
+  options.enforce_eager = config.runtime.enforce_eager;
+  return options;
+}
+
+RequestLimits MakeLimits(const EngineInfo& info, const ResolvedConfig& resolved, bool has_tokens) {
+  RequestLimits limits;
+  limits.vocab_size = info.vocab_size;
+  limits.max_model_len = info.max_model_len;
+  limits.kv_capacity_tokens = static_cast<int32_t>(
+      std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
+  limits.has_tokens = has_tokens;
+  limits.max_logprobs = info.max_logprobs;
+  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
+  return limits;
+}
+
 Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::optional<TokenTable> tokens,
                                              std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
@@ -262,38 +292,43 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
   timer.Lap("token_table");
 
-  const bool keep_quantized = config.model.cpu_precision != "float32";
-  const bool quantized = runtime::UsesQuantized(source, keep_quantized);
-  const ops::DType kv_dtype = runtime::KvDType(config.cache.kv_cache_dtype, quantized);
   ModelFacts facts;
-  facts.has_quantized_weights = quantized;
   facts.max_position_embeddings = source.config.max_position_embeddings;
+  DeviceFacts device;
+  device.usable_cores = api::UsableCores();
+  FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
+  const bool on_cpu = placement.device == ops::Device::kCpu;
+  FASTLLM_RETURN_IF_ERROR(CheckProcessors(on_cpu, logits_processors));
+  const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
+  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
+  FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
+                           api::ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
-  FASTLLM_ASSIGN_OR_RETURN(const auto resolved,
-                           Resolve(config, facts, CpuFacts(runtime::WeightBytes(source, keep_quantized))));
-  EngineInfo info = MakeInfo(source, resolved, config.model.max_logprobs);
-
-  RequestLimits limits;
-  limits.vocab_size = info.vocab_size;
-  limits.max_model_len = info.max_model_len;
-  limits.kv_capacity_tokens = static_cast<int32_t>(
-      std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
-  limits.has_tokens = table != nullptr;
-  limits.max_logprobs = info.max_logprobs;
-  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
-
-  FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
+  if (on_cpu) MeasureHost(runtime::WeightBytes(source, keep_quantized), &device);
+  FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
+  runtime::RunnerOptions options = MakeRunnerOptions(config, resolved);
   api::ProcessorTable processors(logits_processors);
-  runtime::RunnerOptions options{resolved.kv,
-                                 resolved.sched,
-                                 resolved.num_threads,
-                                 config.model.seed,
-                                 std::move(logits_processors),
-                                 runtime::LogprobsModeOf(config.model.logprobs_mode)};
+  options.logits_processors = std::move(logits_processors);
+  options.placement = placement;
   options.kv_dtype = kv_dtype;
   options.keep_quantized = keep_quantized;
+  if (on_cpu) {
+    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
+    options.kv = resolved.kv;
+  } else {
+    options.size_kv = [&](const runtime::DeviceMemoryUse& use) -> Result<KvConfig> {
+      FASTLLM_RETURN_IF_ERROR(api::MeasureDevice(config, use, &device, &resolved.values));
+      FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
+      return resolved.kv;
+    };
+  }
+  EngineInfo info = MakeInfo(source, config.model.max_logprobs);
   FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
   timer.Skip();
+  AddResolved(resolved, &info);
+  const RequestLimits limits = MakeLimits(info, resolved, table != nullptr);
+
+  FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   auto core =
       std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table, std::move(core_options));
   timer.Lap("engine_thread");

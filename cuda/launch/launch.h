@@ -44,5 +44,7 @@ void RegisterRowOps(ops::OpTable& table);
 void RegisterRopeOps(ops::OpTable& table);
 void RegisterAttentionOps(ops::OpTable& table);
 void RegisterSampleOps(ops::OpTable& table);
+void RegisterStepOps(ops::OpTable& table);
+void RegisterSkinnyLinearOps(ops::OpTable& table);
 
 }  // namespace fastllm::cuda

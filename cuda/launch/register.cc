@@ -54,6 +54,8 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterRopeOps(table);
   cuda::RegisterAttentionOps(table);
   cuda::RegisterSampleOps(table);
+  cuda::RegisterStepOps(table);
+  cuda::RegisterSkinnyLinearOps(table);
 }
 
 }  // namespace ops

@@ -11,7 +11,6 @@ _UNSET = (None,)
 
 # LLM(...) keyword -> the values that are true of this version, and what is the case.
 ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
-    "enforce_eager": ((True,), "no CUDA graphs are captured"),
     "disable_log_stats": ((True,), "statistics are not logged"),
     "trust_remote_code": ((False,), "code from model folders never runs"),
     "quantization": (_UNSET, "the checkpoint's own format decides"),

@@ -1,4 +1,4 @@
-// cuda_check [small] [rows|rope|plan|attention|sample]...: every CUDA op of the table against float64 or the CPU arm,
+// cuda_check [small] [rows|rope|plan|attention|sample|step]...: every CUDA op of the table against float64 or the CPU arm,
 // on random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went unchecked.
 #include <chrono>
 #include <cstdio>
@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
                                                                   {"rope", cc::CheckRope},
                                                                   {"plan", cc::CheckPlan},
                                                                   {"attention", cc::CheckAttention},
-                                                                  {"sample", cc::CheckSample}};
+                                                                  {"sample", cc::CheckSample},
+                                                                  {"step", cc::CheckStep}};
   cc::Checks checks(small);
   int broken = 0;
   for (const auto& [name, run] : groups) {

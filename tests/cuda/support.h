@@ -106,6 +106,7 @@ void CheckRope(Checks& c);
 void CheckPlan(Checks& c);
 void CheckAttention(Checks& c);
 void CheckSample(Checks& c);
+void CheckStep(Checks& c);
 
 inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 

@@ -15,10 +15,13 @@ namespace {
 constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm,     OpId::kRope,
                             OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,     OpId::kSample,
                             OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,      OpId::kRopeKvWrite,
-                            OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding};
+                            OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding,
+                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul};
 
-// Attention on the CPU needs no plan.
-bool IsCpuOp(OpId op) { return op != OpId::kAttentionPlan && op != OpId::kAttentionBound; }
+// Attention on the CPU needs no plan, and its MLP no fused product.
+bool IsCpuOp(OpId op) {
+  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul;
+}
 
 void Fn1() {}
 void Fn2() {}

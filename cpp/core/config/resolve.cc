@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/config/field_access.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int32_t kDefaultMaxNumSeqs = 256;
 constexpr int32_t kDefaultMaxBatchedTokens = 4096;
+constexpr int32_t kDefaultMaxBatchedTokensGpu = 8192;
 constexpr int64_t kDefaultKvBytesCap = int64_t{4} << 30;
 constexpr int64_t kDefaultKvPercent = 40;
 
@@ -18,16 +20,22 @@ std::string Str(int64_t v) { return std::to_string(v); }
 // Collects the derived values with their reasons.
 class Resolver {
  public:
-  Resolver(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device)
-      : config_(config), model_(model), device_(device) {}
+  // Adds to what `so_far` holds.
+  Resolver(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device, ResolvedConfig so_far = {})
+      : config_(config), model_(model), device_(device), out_(std::move(so_far)) {}
 
-  Result<ResolvedConfig> Run() {
+  Result<ResolvedConfig> Limits() {
     FASTLLM_RETURN_IF_ERROR(ValidateFields(config_));
     ResolveDevice();
     FASTLLM_RETURN_IF_ERROR(ResolveMaxModelLen());
     FASTLLM_RETURN_IF_ERROR(ResolveBatch());
-    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks());
     ResolvePolicies();
+    ResolveCache();
+    return std::move(out_);
+  }
+
+  Result<ResolvedConfig> KvBlocks() {
+    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks());
     return std::move(out_);
   }
 
@@ -41,6 +49,7 @@ class Resolver {
   Status ResolveBatch();
   Status ResolveKvBlocks();
   void ResolvePolicies();
+  void ResolveCache();
   // Blocks (the null block included) for the memory budget, before the cap of what the requests can use.
   Result<int64_t> BlocksFromBudget(std::string* reason) const;
   Status CheckAvailable(const char* name, int64_t value, int64_t bytes) const;
@@ -54,8 +63,7 @@ class Resolver {
 void Resolver::ResolveDevice() {
   Note("device", device_.device,
        config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
-  Note("dtype", config_.model.dtype == "auto" ? "float32" : config_.model.dtype,
-       config_.model.dtype == "auto" ? "the default on " + device_.device : "set by the user");
+  Note("dtype", device_.dtype, config_.model.dtype == "auto" ? device_.dtype_reason : "set by the user");
   Note("cpu_precision", config_.model.cpu_precision,
        config_.model.cpu_precision == "auto" ? "quantised weights are used as they are stored" : "set by the user");
   const int32_t wanted = config_.runtime.cpu_threads;
@@ -87,7 +95,8 @@ Status Resolver::ResolveBatch() {
   const SchedulerOptions& user = config_.scheduler;
   const int32_t max_len = out_.sched.max_model_len;
   int64_t seqs = user.max_num_seqs.value_or(kDefaultMaxNumSeqs);
-  int64_t tokens = user.max_num_batched_tokens.value_or(kDefaultMaxBatchedTokens);
+  int64_t tokens = user.max_num_batched_tokens.value_or(device_.device == "cpu" ? kDefaultMaxBatchedTokens
+                                                                                  : kDefaultMaxBatchedTokensGpu);
   std::string seqs_reason = user.max_num_seqs ? "set by the user" : "the default on " + device_.device;
   std::string tokens_reason = user.max_num_batched_tokens ? "set by the user" : "the default on " + device_.device;
 
@@ -147,10 +156,15 @@ Status Resolver::CheckAvailable(const char* name, int64_t value, int64_t bytes) 
 Result<int64_t> Resolver::BlocksFromBudget(std::string* reason) const {
   const auto wanted = config_.cache.kv_cache_memory_bytes;
   const int64_t share = device_.available_bytes / 100 * kDefaultKvPercent;
-  const int64_t budget = wanted.value_or(std::min(kDefaultKvBytesCap, share));
-  *reason = wanted ? "kv_cache_memory_bytes = " + Str(budget)
-                   : "budget of " + Str(budget) + " bytes, the smaller of 4 GiB and 40% of the " +
-                         Str(device_.available_bytes) + " available bytes";
+  const bool given = device_.kv_budget_bytes > 0;
+  const int64_t budget = wanted.value_or(given ? device_.kv_budget_bytes : std::min(kDefaultKvBytesCap, share));
+  if (wanted) {
+    *reason = "kv_cache_memory_bytes = " + Str(budget);
+  } else {
+    *reason = "budget of " + Str(budget) + " bytes, " +
+              (given ? device_.kv_budget_reason
+                     : "the smaller of 4 GiB and 40% of the " + Str(device_.available_bytes) + " available bytes");
+  }
   if (wanted) FASTLLM_RETURN_IF_ERROR(CheckAvailable("kv_cache_memory_bytes", budget, budget));
   const int64_t blocks = budget / model_.kv_bytes_per_block;
   if (blocks < 2) {
@@ -191,14 +205,6 @@ Status Resolver::ResolveKvBlocks() {
     }
   }
   out_.kv.num_blocks = static_cast<int32_t>(blocks);
-  out_.kv.block_size = config_.cache.block_size;
-  out_.kv.enable_prefix_caching = config_.cache.enable_prefix_caching;
-  out_.kv.prefix_hash_algo =
-      config_.cache.prefix_caching_hash_algo == "sha256" ? PrefixHashAlgo::kSha256 : PrefixHashAlgo::kXxHash;
-  out_.kv.kv_event_capacity = config_.cache.kv_events_buffer_size;
-  // One step in flight and the next.
-  const int64_t step_tokens = int64_t{2} * out_.sched.max_num_batched_tokens;
-  out_.kv.max_step_tokens = static_cast<int32_t>(std::min<int64_t>(step_tokens, std::numeric_limits<int32_t>::max()));
   const int64_t capacity = (blocks - 1) * block_size;
   Note("num_kv_blocks", Str(blocks), reason);
   const std::string& dtype = config_.cache.kv_cache_dtype;
@@ -218,10 +224,33 @@ Status Resolver::ResolveKvBlocks() {
   return Status::Ok();
 }
 
+void Resolver::ResolveCache() {
+  out_.kv.block_size = config_.cache.block_size;
+  out_.kv.enable_prefix_caching = config_.cache.enable_prefix_caching;
+  out_.kv.prefix_hash_algo =
+      config_.cache.prefix_caching_hash_algo == "sha256" ? PrefixHashAlgo::kSha256 : PrefixHashAlgo::kXxHash;
+  out_.kv.kv_event_capacity = config_.cache.kv_events_buffer_size;
+  // One step in flight and the next.
+  const int64_t step_tokens = int64_t{2} * out_.sched.max_num_batched_tokens;
+  out_.kv.max_step_tokens = static_cast<int32_t>(std::min<int64_t>(step_tokens, std::numeric_limits<int32_t>::max()));
+}
+
 }  // namespace
 
 Result<ResolvedConfig> Resolve(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device) {
-  return Resolver(config, model, device).Run();
+  FASTLLM_ASSIGN_OR_RETURN(ResolvedConfig resolved, ResolveLimits(config, model, device));
+  FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, model, device, &resolved));
+  return resolved;
+}
+
+Result<ResolvedConfig> ResolveLimits(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device) {
+  return Resolver(config, model, device).Limits();
+}
+
+Status ResolveKvBlocks(const EngineConfig& config, const ModelFacts& model, const DeviceFacts& device,
+                       ResolvedConfig* resolved) {
+  FASTLLM_ASSIGN_OR_RETURN(*resolved, Resolver(config, model, device, std::move(*resolved)).KvBlocks());
+  return Status::Ok();
 }
 
 }  // namespace fastllm

@@ -19,7 +19,7 @@ using EmbeddingFn = void (*)(const EmbeddingParams&, const OpContext&);
 struct GatherRowsParams {
   void* out = nullptr;            // [num_rows, hidden]
   const void* in = nullptr;       // [*, hidden]
-  const int32_t* rows = nullptr;  // [num_rows]
+  const int32_t* rows = nullptr;  // [num_rows]; null: row 0 for all
   int32_t num_rows = 0;
   int32_t hidden = 0;
 };

@@ -4,11 +4,13 @@
 
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
+#include "ops/contract/feed.h"
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
 #include "ops/contract/logprobs.h"
 #include "ops/contract/quant_linear.h"
+#include "ops/contract/random_fill.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/rope.h"
 #include "ops/contract/rope_kv_write.h"
@@ -26,6 +28,10 @@ void GatherRows(const GatherRowsParams& p, const OpContext& ctx);
 void RunKvWrite(const Kernels& k, const KvWriteParams& p, const OpContext& ctx);
 // One token's K or V, [num_kv_heads, head_dim], into its slot of `to`, which is cache.k or cache.v.
 void WriteHeads(const Kernels& k, const KvCacheView& cache, const float* from, void* to, int64_t slot);
+// A slot or a table wider than its limit throws InternalError.
+void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
+void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
+void RandomFill(const RandomFillParams& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);

@@ -6,8 +6,9 @@
 //   q      [k / 4][R][4] int8 from q + r0 * k
 //   scale  [B][R] float from scale + r0 * B: the scale of a block
 //   sum    [B][R] float from sum + r0 * B: scale times the sum of the block's q (for formats with a minimum)
-//   shift  [B][R] int32 likewise: -offset times the sum of the block's q (for the others); with groups of 16 values
-//          [2 B][R] from shift + 2 r0 B
+//   shift  [B][R] int32 likewise: -offset times the sum of the block's q (for the others)
+// In a fine set of rows (x_group 16) scale and shift have a row for each half of a block: [2 B][R] from + 2 r0 B; sum
+// has the sum over both halves. shift32 has halves always.
 #pragma once
 
 #include "ops/contract/quant_linear.h"
@@ -25,9 +26,11 @@ enum QuantPlanes : uint32_t {
   kPlaneShift32Halves = 1u << 4,
 };
 
-// Rows of the tile that comes first when `left` rows are left.
+// Rows of the tile that comes first when `left` rows are left. 16 are two tiles of 8: one of 4 would leave the
+// multipliers waiting for its few sums.
 static constexpr int32_t TileRows(int32_t left) {
-  return left >= kQuantTileRows ? kQuantTileRows : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+  if (left >= kQuantTileRows && (left < 16 || left >= 20)) return kQuantTileRows;
+  return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
 struct QuantRows {
@@ -40,6 +43,7 @@ struct QuantRows {
   int32_t* shift32;   // Q6_K, by halves
   int32_t num_rows;
   int32_t k;
+  bool fine;
 };
 
 // Panels of one part against some of the rows.

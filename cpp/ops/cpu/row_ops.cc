@@ -37,7 +37,7 @@ void GatherRows(const GatherRowsParams& p, const OpContext& ctx) {
   const int64_t hidden = p.hidden;
   ParallelRanges(p.num_rows, CopyWork(p.num_rows * hidden), ctx.num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(out + i * hidden, in + p.rows[i] * hidden, hidden * sizeof(float));
+      std::memcpy(out + i * hidden, in + (p.rows == nullptr ? 0 : p.rows[i]) * hidden, hidden * sizeof(float));
     }
   });
 }

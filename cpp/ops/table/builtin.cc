@@ -1,4 +1,5 @@
 // The only file that knows which arms this build was compiled with.
+#include "ops/table/device.h"
 #include "ops/table/op_table.h"
 
 namespace fastllm::ops {
@@ -13,6 +14,15 @@ const OpTable& BuiltinOps() {
     return t;
   }();
   return table;
+}
+
+const DeviceApi* FindDevice(Device device) {
+  if (device == Device::kCpu) return &HostDevice();
+#ifdef FASTLLM_CUDA
+  return CudaDevice();
+#else
+  return nullptr;
+#endif
 }
 
 }  // namespace fastllm::ops

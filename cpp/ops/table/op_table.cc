@@ -74,6 +74,10 @@ const char* OpName(OpId op) {
     case OpId::kAttentionBound: return "attention_bound";
     case OpId::kQuantLinear: return "quant_linear";
     case OpId::kQuantEmbedding: return "quant_embedding";
+    case OpId::kFeedTokens: return "feed_tokens";
+    case OpId::kKeepTokens: return "keep_tokens";
+    case OpId::kRandomFill: return "random_fill";
+    case OpId::kLinearSiluMul: return "linear_silu_mul";
   }
   return "unknown";
 }

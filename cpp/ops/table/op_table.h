@@ -28,6 +28,10 @@ enum class OpId : uint8_t {
   kAttentionBound,
   kQuantLinear,
   kQuantEmbedding,
+  kFeedTokens,
+  kKeepTokens,
+  kRandomFill,
+  kLinearSiluMul,  // optional: linear and silu_mul in one
 };
 const char* OpName(OpId op);
 

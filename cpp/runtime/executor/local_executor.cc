@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "runtime/runner/model_runner.h"
+#include "runtime/runner/make_runner.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -25,12 +25,12 @@ class LocalExecutor : public Executor {
     if (worker_.joinable()) worker_.join();
   }
 
-  // The model is loaded on the worker thread: torch's thread settings belong to a thread, and so does its OpenMP team.
+  // The model is loaded on the worker thread: torch's thread settings belong to a thread, and so does the team of the ops.
   Status Start(ModelSource source, const RunnerOptions& options, PhaseSeconds* phases) {
     std::promise<Status> loaded;
     std::future<Status> status = loaded.get_future();
     worker_ = std::thread([this, source = std::move(source), &options, phases, loaded = std::move(loaded)]() mutable {
-      auto runner = ModelRunner::Create(std::move(source), options, phases);
+      auto runner = MakeStepRunner(std::move(source), options, phases);
       loaded.set_value(runner.status());
       // The starter goes on now, so `options` and `phases` are gone.
       if (runner.ok()) Loop(**runner);
@@ -55,23 +55,29 @@ class LocalExecutor : public Executor {
       return;
     }
     changed_.wait(lock, [this] { return done_ > taken_; });
-    std::swap(*result, slots_[taken_++ % slots_.size()].result);
+    PendingStep& step = slots_[taken_ % slots_.size()].step;
+    lock.unlock();
+    // Here, so that the worker can launch the next step meanwhile. The slot is the engine thread's until it is taken.
+    step.Finish();
+    std::swap(*result, step.result);
+    lock.lock();
+    ++taken_;
   }
 
  private:
   struct Slot {
     const StepPlan* plan = nullptr;
-    StepResult result;
+    PendingStep step;
   };
 
-  void Loop(ModelRunner& runner) {
+  void Loop(StepRunner& runner) {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || done_ < submitted_; });
       if (stop_) return;
       Slot& slot = slots_[done_ % slots_.size()];
       lock.unlock();
-      slot.result = runner.Execute(*slot.plan);
+      runner.Launch(*slot.plan, &slot.step);
       lock.lock();
       ++done_;
       changed_.notify_all();

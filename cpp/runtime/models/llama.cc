@@ -1,18 +1,11 @@
-// Llama: RMS norm before each block, grouped-query attention with rotary embedding, SwiGLU.
+// Llama: the dense decoder as it is, with biases where the config has them.
 // Checkpoints: LlamaForCausalLM of Hugging Face; GGUF architecture "llama" (its q and k rows are stored for
 // interleaved rotation).
-#include <memory>
 #include <string>
-#include <vector>
 
+#include "runtime/models/base/dense_decoder.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/config/decoder_config.h"
-#include "runtime/nn/attention.h"
-#include "runtime/nn/embedding.h"
-#include "runtime/nn/linear.h"
-#include "runtime/nn/mlp.h"
-#include "runtime/nn/rms_norm.h"
-#include "runtime/nn/rotary.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -49,10 +42,9 @@ constexpr std::string_view kIgnored[] = {
 
 void ParseHf(const ConfigReader& r, ModelConfig* c) {
   ParseHfDecoder(r, c);
-  c->attention_bias = r.BoolOr("attention_bias", false);
+  c->attention_bias = c->attention_out_bias = r.BoolOr("attention_bias", false);
   c->mlp_bias = r.BoolOr("mlp_bias", false);
-  const std::string act = r.StringOr("hidden_act", "silu");
-  if (act != "silu") r.Refuse("hidden_act", "\"" + act + "\"", "this architecture has silu");
+  CheckSilu(r);
 }
 
 void ParseGguf(const ConfigReader& r, const TensorSource& tensors, ModelConfig* c) {
@@ -62,79 +54,10 @@ void ParseGguf(const ConfigReader& r, const TensorSource& tensors, ModelConfig* 
   if (experts > 0) r.Refuse("llama.expert_count", std::to_string(experts), "this architecture has no experts");
 }
 
-struct DecoderLayer {
-  DecoderLayer(const ModelConfig& c, Builder& b, const std::string& path, int32_t layer)
-      : input_norm(b, path + ".input_norm", c.hidden_size, c.rms_norm_eps),
-        attention(b, path + ".attn", layer, {c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.attention_bias}),
-        mlp_norm(b, path + ".mlp_norm", c.hidden_size, c.rms_norm_eps),
-        mlp(b, path + ".mlp", c.hidden_size, c.intermediate_size, c.mlp_bias) {}
-
-  RmsNorm input_norm;
-  Attention attention;
-  RmsNorm mlp_norm;
-  GatedMlp mlp;
-};
-
-class LlamaForCausalLM : public Model {
- public:
-  LlamaForCausalLM(const ModelConfig& c, Builder& b)
-      : embed_(b, "embed_tokens", c.vocab_size, c.hidden_size),
-        rotary_(b, c.rope, c.num_heads, c.num_kv_heads, c.head_dim),
-        norm_(b, "norm", c.hidden_size, c.rms_norm_eps),
-        lm_head_(c.tie_word_embeddings ? Linear(b, embed_.weight())
-                                       : Linear(b, "lm_head", {c.vocab_size}, c.hidden_size, false)),
-        residual_(b.Buffer("residual", c.hidden_size)),
-        hidden_(b.Buffer("hidden", c.hidden_size)),
-        logits_(b.Buffer("logits", c.vocab_size)) {
-    layers_.reserve(c.num_layers);
-    for (int32_t i = 0; i < c.num_layers; ++i) layers_.emplace_back(c, b, "layers." + std::to_string(i), i);
-  }
-
-  const at::Tensor& Forward(const ForwardContext& ctx) override {
-    const at::Tensor& residual = ctx.scratch->Rows(residual_, ctx.input.num_tokens);
-    const at::Tensor& x = ctx.scratch->Rows(hidden_, ctx.input.num_tokens);
-    embed_.Forward(ctx, residual);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      DecoderLayer& layer = layers_[i];
-      // The first norm takes the embedding; the others add the output of the layer before to the residual.
-      if (i == 0) {
-        layer.input_norm.Forward(ctx, residual, x);
-      } else {
-        layer.input_norm.AddForward(ctx, x, residual, x);
-      }
-      layer.attention.Forward(ctx, rotary_, x, x);
-      layer.mlp_norm.AddForward(ctx, x, residual, x);
-      layer.mlp.Forward(ctx, x, x);
-    }
-    norm_.AddForward(ctx, x, residual, x);
-    return x;
-  }
-
-  const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) override {
-    const at::Tensor& logits = ctx.scratch->Rows(logits_, hidden.size(0));
-    lm_head_.Forward(ctx, hidden, logits);
-    return logits;
-  }
-
- private:
-  Embedding embed_;
-  std::vector<DecoderLayer> layers_;
-  Rotary rotary_;
-  RmsNorm norm_;
-  Linear lm_head_;
-  Scratch::Slot residual_;
-  Scratch::Slot hidden_;
-  Scratch::Slot logits_;
-};
-
-std::unique_ptr<Model> Build(const ModelConfig& config, Builder& builder) {
-  return std::make_unique<LlamaForCausalLM>(config, builder);
-}
-
 }  // namespace
 
 void Register_llama(ModelRegistry& registry) {
-  registry.Add({"LlamaForCausalLM", "llama", {kRules, kIgnored}, ParseHf, ParseGguf, Build});
+  registry.Add({"LlamaForCausalLM", "llama", {kRules, kIgnored}, ParseHf, ParseGguf, BuildDenseDecoder});
 }
 
 }  // namespace fastllm::runtime

@@ -27,7 +27,10 @@ struct ModelConfig {
   int32_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
+  std::string dtype;  // the checkpoint's own, "bfloat16"; empty when it does not say
+  bool attention_bias = false;      // q, k and v
+  bool attention_out_bias = false;  // the output projection
+  bool qk_norm = false;             // RMS norm of each head of q and k
   bool mlp_bias = false;
   bool gguf_names = false;  // tensors carry GGUF names
   std::vector<int32_t> eos_token_ids;

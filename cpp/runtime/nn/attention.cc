@@ -3,56 +3,81 @@
 #include <cmath>
 
 namespace fastllm::runtime {
+namespace {
 
-Attention::Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& s)
+// p moved on by elements of a size.
+void* Advance(void* p, int64_t elements, size_t element_size) {
+  return static_cast<char*>(p) + elements * static_cast<int64_t>(element_size);
+}
+
+}  // namespace
+
+Attention::Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& s, bool interleaved)
     : layer_(layer),
       shape_(s),
       qkv_(b, path + ".qkv",
            {int64_t{s.num_heads} * s.head_dim, int64_t{s.num_kv_heads} * s.head_dim,
             int64_t{s.num_kv_heads} * s.head_dim},
-           s.hidden, s.bias),
-      o_(b, path + ".o", {s.hidden}, int64_t{s.num_heads} * s.head_dim, s.bias),
+           s.hidden, s.qkv_bias),
+      o_(b, path + ".o", {s.hidden}, int64_t{s.num_heads} * s.head_dim, s.o_bias),
       qkv_slot_(b.Buffer("qkv", (int64_t{s.num_heads} + 2 * s.num_kv_heads) * s.head_dim)),
       out_slot_(b.Buffer("attention", int64_t{s.num_heads} * s.head_dim)),
-      write_(b.Op<ops::KvWriteFn>(ops::OpId::kKvWrite, s.head_dim)),
+      write_(b.Op<ops::RopeKvWriteFn>(ops::OpId::kRopeKvWrite, s.head_dim,
+                                      interleaved ? ops::kFeatureInterleavedRope : ops::kFeatureNone)),
       attend_(b.Op<ops::PagedAttentionFn>(ops::OpId::kPagedAttention, s.head_dim,
-                                          s.num_heads == s.num_kv_heads ? ops::kFeatureNone : ops::kFeatureGqa)) {}
+                                          s.num_heads == s.num_kv_heads ? ops::kFeatureNone : ops::kFeatureGqa)) {
+  if (!s.qk_norm) return;
+  q_norm_ = b.Norm(path + ".q_norm.weight", s.head_dim);
+  k_norm_ = b.Norm(path + ".k_norm.weight", s.head_dim);
+}
+
+void Attention::WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const {
+  const int64_t kv_width = int64_t{shape_.num_kv_heads} * shape_.head_dim;
+  ops::RopeKvWriteParams w;
+  w.cache = ctx.kv_layers[layer_];
+  w.q = qkv.data_ptr();
+  w.k = Advance(w.q, int64_t{shape_.num_heads} * shape_.head_dim, qkv.element_size());
+  w.v = Advance(const_cast<void*>(w.k), kv_width, qkv.element_size());
+  w.q_norm_weight = q_norm_ == nullptr ? nullptr : q_norm_->value.const_data_ptr();
+  w.k_norm_weight = k_norm_ == nullptr ? nullptr : k_norm_->value.const_data_ptr();
+  w.cos_sin = rotary.cos_sin();
+  w.positions = ctx.input.positions;
+  w.slot_mapping = ctx.input.slot_mapping;
+  w.q_stride = w.k_stride = w.v_stride = qkv_.out_features();
+  w.num_tokens = ctx.input.num_tokens;
+  w.num_q_heads = shape_.num_heads;
+  w.rotary_dim = rotary.rotary_dim();
+  w.eps = shape_.norm_eps;
+  w.interleaved = rotary.interleaved();
+  write_(w, ctx.op);
+}
 
 void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x,
                         const at::Tensor& out) const {
   const StepInput& in = ctx.input;
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, in.num_tokens);
   qkv_.Forward(ctx, x, qkv);
-  const int64_t stride = qkv_.out_features();
-  float* q = qkv.data_ptr<float>();
-  float* k = q + int64_t{shape_.num_heads} * shape_.head_dim;
-  float* v = k + int64_t{shape_.num_kv_heads} * shape_.head_dim;
-  rotary.Forward(ctx, q, k, stride);
-
-  ops::KvWriteParams w;
-  w.cache = ctx.kv_layers[layer_];
-  w.k = k;
-  w.v = v;
-  w.slot_mapping = in.slot_mapping;
-  w.k_stride = stride;
-  w.v_stride = stride;
-  w.num_tokens = in.num_tokens;
-  write_(w, ctx.op);
+  WriteCache(ctx, rotary, qkv);
 
   const at::Tensor& attended = ctx.scratch->Rows(out_slot_, in.num_tokens);
   ops::PagedAttentionParams a;
   a.cache = ctx.kv_layers[layer_];
-  a.out = attended.data_ptr<float>();
-  a.q = q;
+  a.out = attended.data_ptr();
+  a.q = qkv.const_data_ptr();
   a.query_start = in.query_start;
   a.seq_len = in.seq_len;
   a.block_table = in.block_table;
-  a.q_stride = stride;
+  a.q_stride = qkv_.out_features();
   a.num_tokens = in.num_tokens;
   a.num_seqs = in.num_seqs;
   a.max_blocks = in.max_blocks;
   a.num_q_heads = shape_.num_heads;
   a.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+  a.plan = ctx.attention.plan;
+  a.decode_workers = ctx.attention.decode_workers;
+  a.prefill_tiles = ctx.attention.prefill_tiles;
+  a.workspace = ctx.attention.workspace;
+  a.workspace_bytes = ctx.attention.workspace_bytes;
   attend_(a, ctx.op);
 
   o_.Forward(ctx, attended, out);

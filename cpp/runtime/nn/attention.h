@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ops/contract/attention.h"
-#include "ops/contract/kv_cache.h"
+#include "ops/contract/rope_kv_write.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
 #include "runtime/nn/linear.h"
@@ -17,27 +17,35 @@ struct AttentionShape {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  bool bias = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool qk_norm = false;  // RMS norm of each head of q and k, before the rotation (Qwen3)
+  float norm_eps = 1e-6f;
 };
 
-// Grouped-query self-attention over the paged cache: packed q, k, v projection, rotary embedding, cache write, causal
-// attention, output projection. Modules: <path>.qkv (parts q, k, v) and <path>.o. All of the step's keys and values
-// are written before any is read, so rows of one step may share blocks that an earlier row fills.
+// Grouped-query self-attention over the paged cache: packed q, k, v projection; norms of q and k, rotary embedding and
+// cache write in one op; causal attention; output projection. Modules: <path>.qkv (parts q, k, v), <path>.o, and with
+// qk_norm <path>.q_norm and <path>.k_norm. All of the step's keys and values are written before any is read, so rows
+// of one step may share blocks that an earlier row fills.
 class Attention {
  public:
-  Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape);
+  Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved);
 
   // x, out: [num_tokens, hidden]; out may be x.
   void Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x, const at::Tensor& out) const;
 
  private:
+  void WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
+
   int32_t layer_;
   AttentionShape shape_;
   Linear qkv_;
   Linear o_;
+  Param* q_norm_ = nullptr;
+  Param* k_norm_ = nullptr;
   Scratch::Slot qkv_slot_;
   Scratch::Slot out_slot_;
-  ops::KvWriteFn write_;
+  ops::RopeKvWriteFn write_;
   ops::PagedAttentionFn attend_;
 };
 

@@ -9,6 +9,7 @@
 #include "fastllm/status.h"
 #include "ops/table/op_table.h"
 #include "runtime/nn/param.h"
+#include "runtime/tensor/placement.h"
 #include "runtime/tensor/scratch.h"
 
 namespace fastllm::runtime {
@@ -16,8 +17,9 @@ namespace fastllm::runtime {
 class Builder {
  public:
   // max_positions: positions that a sequence can take (rope tables are made for these).
-  Builder(const ops::OpTable& table, ops::Device device, int32_t max_positions, ParamSet* params, Scratch* scratch)
-      : table_(table), device_(device), max_positions_(max_positions), params_(params), scratch_(scratch) {}
+  Builder(const ops::OpTable& table, const Placement& placement, int32_t max_positions, ParamSet* params,
+          Scratch* scratch)
+      : table_(table), placement_(placement), max_positions_(max_positions), params_(params), scratch_(scratch) {}
 
   Param* Matrix(std::string name, std::vector<int64_t> part_rows, int64_t cols) {
     return params_->Declare(std::move(name), std::move(part_rows), cols, ParamInit::kMatrix);
@@ -28,20 +30,27 @@ class Builder {
   Param* Norm(std::string name, int64_t size) { return params_->Declare(std::move(name), {size}, 0, ParamInit::kNorm); }
 
   Scratch::Slot Buffer(const std::string& name, int64_t cols) { return scratch_->Reserve(name, cols); }
+  // Logits are float32 whatever the type of the model.
+  Scratch::Slot LogitsBuffer(const std::string& name, int64_t cols) {
+    return scratch_->Reserve(name, cols, /*float32=*/true);
+  }
+
+  // A float32 table that the model computes once, where the model is.
+  at::Tensor Constant(const std::vector<float>& values) const;
 
   // Null after a refusal; status() then says what was required and what there is.
   template <typename Fn>
   Fn Op(ops::OpId op, int32_t head_dim = 0, uint32_t features = ops::kFeatureNone) {
-    auto fn = table_.Resolve<Fn>({op, device_, ops::DType::kF32, head_dim, features});
+    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, head_dim, features});
     if (fn.ok()) return *fn;
     if (status_.ok()) status_ = fn.status();
     return nullptr;
   }
 
-  // As Op(), without a refusal: null where this device has none.
+  // As Op(), for one that a block can do without: null where there is none, and no refusal.
   template <typename Fn>
-  Fn OptionalOp(ops::OpId op) {
-    auto fn = table_.Resolve<Fn>({op, device_, ops::DType::kF32});
+  Fn OptionalOp(ops::OpId op) const {
+    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype});
     return fn.ok() ? *fn : nullptr;
   }
 
@@ -50,7 +59,7 @@ class Builder {
 
  private:
   const ops::OpTable& table_;
-  ops::Device device_;
+  Placement placement_;
   int32_t max_positions_;
   ParamSet* params_;
   Scratch* scratch_;

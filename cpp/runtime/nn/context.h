@@ -9,7 +9,7 @@
 
 namespace fastllm::runtime {
 
-// The ragged batch of one step: the tokens of all rows flattened. Pointers into the runner's staging buffers.
+// The ragged batch of one step: the tokens of all rows flattened. Pointers into the runner's buffers, on its device.
 struct StepInput {
   const int32_t* ids = nullptr;           // [num_tokens]
   const int32_t* positions = nullptr;     // [num_tokens]
@@ -22,8 +22,18 @@ struct StepInput {
   int32_t max_blocks = 0;  // row stride of block_table
 };
 
+// How the step's attention is spread, for backends that have a plan (contract/attention_plan.h); unset on the others.
+struct AttentionStep {
+  const int32_t* plan = nullptr;
+  int32_t decode_workers = 0;
+  int32_t prefill_tiles = 0;
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+};
+
 struct ForwardContext {
   StepInput input;
+  AttentionStep attention;
   const ops::KvCacheView* kv_layers = nullptr;  // [num_layers]
   Scratch* scratch = nullptr;
   ops::OpContext op;

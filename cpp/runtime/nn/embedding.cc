@@ -12,8 +12,8 @@ void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const 
     return quant_fn_({out.data_ptr<float>(), weight_->packed[0], ctx.input.ids, ctx.input.num_tokens}, ctx.op);
   }
   ops::EmbeddingParams p;
-  p.out = out.data_ptr<float>();
-  p.table = weight_->value.const_data_ptr<float>();
+  p.out = out.data_ptr();
+  p.table = weight_->value.const_data_ptr();
   p.ids = ctx.input.ids;
   p.num_tokens = ctx.input.num_tokens;
   p.hidden = static_cast<int32_t>(weight_->cols);

@@ -7,14 +7,16 @@ namespace fastllm::runtime {
 Linear::Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias)
     : weight_(b.Matrix(path + ".weight", out_parts, in)),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
-      quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)) {
+      quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
+      gated_(in % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
 }
 
 Linear::Linear(Builder& b, Param* weight)
     : weight_(weight),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
-      quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)) {}
+      quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
+      gated_(nullptr) {}
 
 void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   ops::QuantLinearParams p;
@@ -26,20 +28,30 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
+  p.x_group = x_group_;
   quant_linear_(p, ctx.op);
+}
+
+ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const {
+  ops::LinearParams p;
+  p.out = y.mutable_data_ptr();
+  p.x = x.const_data_ptr();
+  p.weight = weight_->value.const_data_ptr();
+  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr();
+  p.num_rows = static_cast<int32_t>(x.size(0));
+  p.n = static_cast<int32_t>(y.size(1));
+  p.k = static_cast<int32_t>(x.size(1));
+  p.out_f32 = y.scalar_type() == at::kFloat;
+  return p;
 }
 
 void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   if (weight_->is_packed()) return ForwardPacked(ctx, x, y);
-  ops::LinearParams p;
-  p.out = y.mutable_data_ptr<float>();
-  p.x = x.const_data_ptr<float>();
-  p.weight = weight_->value.const_data_ptr<float>();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr<float>();
-  p.num_rows = static_cast<int32_t>(x.size(0));
-  p.n = static_cast<int32_t>(y.size(1));
-  p.k = static_cast<int32_t>(x.size(1));
-  linear_(p, ctx.op);
+  linear_(Params(x, y), ctx.op);
+}
+
+void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
+  gated_(Params(x, y), ctx.op);
 }
 
 }  // namespace fastllm::runtime

@@ -24,15 +24,28 @@ class Linear {
   // x: [rows, in], y: [rows, out], both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
+  // For inputs in which a few values stand out: 8-bit rounding in groups of 16 values instead of 32.
+  void RoundInputFinely() { x_group_ = 16; }
+
+  // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
+  // where CanGate() says so.
+  bool CanGate(int64_t rows) const {
+    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && rows <= ops::kSkinnyRows;
+  }
+  void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+
   int64_t out_features() const { return weight_->rows(); }
 
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+  ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
 
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
+  int32_t x_group_ = 32;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
+  ops::LinearFn gated_;              // null: the backend has none
 };
 
 }  // namespace fastllm::runtime

@@ -17,7 +17,7 @@ namespace fastllm::runtime {
 // What dummy weights are drawn as.
 enum class ParamInit : uint8_t { kMatrix, kNorm, kBias };
 
-// A float32 matrix [sum of part_rows, cols], or a vector [sum of part_rows] when cols is 0. Packed weights (q, k and
+// A matrix [sum of part_rows, cols], or a vector [sum of part_rows] when cols is 0. Packed weights (q, k and
 // v; gate and up) have several parts, stacked by rows in this order; each comes from its own checkpoint tensor.
 struct Param {
   std::string name;  // module path, "layers.3.attn.qkv.weight"

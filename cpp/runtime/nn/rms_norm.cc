@@ -5,9 +5,9 @@ namespace {
 
 ops::RmsNormParams Params(const Param& weight, float eps, const at::Tensor& x, const at::Tensor& out) {
   ops::RmsNormParams p;
-  p.out = out.data_ptr<float>();
-  p.x = x.const_data_ptr<float>();
-  p.weight = weight.value.const_data_ptr<float>();
+  p.out = out.data_ptr();
+  p.x = x.const_data_ptr();
+  p.weight = weight.value.const_data_ptr();
   p.num_tokens = static_cast<int32_t>(x.size(0));
   p.hidden = static_cast<int32_t>(weight.rows());
   p.eps = eps;
@@ -26,7 +26,7 @@ void RmsNorm::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::
 void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
                          const at::Tensor& out) const {
   ops::RmsNormParams p = Params(*weight_, eps_, x, out);
-  p.residual = residual.data_ptr<float>();
+  p.residual = residual.data_ptr();
   fn_(p, ctx.op);
 }
 

@@ -68,37 +68,19 @@ double RopeAttentionFactor(const RopeConfig& rope) {
   return rope.factor <= 1.0 ? 1.0 : 0.1 * std::log(rope.factor) + 1.0;
 }
 
-Rotary::Rotary(Builder& b, const RopeConfig& rope, int32_t num_heads, int32_t num_kv_heads, int32_t head_dim)
-    : fn_(b.Op<ops::RopeFn>(ops::OpId::kRope, head_dim,
-                            rope.interleaved ? ops::kFeatureInterleavedRope : ops::kFeatureNone)) {
+Rotary::Rotary(Builder& b, const RopeConfig& rope) : rotary_dim_(rope.rotary_dim), interleaved_(rope.interleaved) {
   const std::vector<double> freqs = RopeFrequencies(rope);
   const double scale = RopeAttentionFactor(rope);
   const size_t half = freqs.size();
-  cos_sin_.resize(static_cast<size_t>(b.max_positions()) * 2 * half);
+  std::vector<float> cos_sin(static_cast<size_t>(b.max_positions()) * 2 * half);
   for (int32_t pos = 0; pos < b.max_positions(); ++pos) {
-    float* row = cos_sin_.data() + static_cast<size_t>(pos) * 2 * half;
+    float* row = cos_sin.data() + static_cast<size_t>(pos) * 2 * half;
     for (size_t i = 0; i < half; ++i) {
       row[i] = static_cast<float>(scale * std::cos(pos * freqs[i]));
       row[half + i] = static_cast<float>(scale * std::sin(pos * freqs[i]));
     }
   }
-  base_.cos_sin = cos_sin_.data();
-  base_.num_q_heads = num_heads;
-  base_.num_kv_heads = num_kv_heads;
-  base_.head_dim = head_dim;
-  base_.rotary_dim = rope.rotary_dim;
-  base_.interleaved = rope.interleaved;
-}
-
-void Rotary::Forward(const ForwardContext& ctx, float* q, float* k, int64_t stride) const {
-  ops::RopeParams p = base_;
-  p.q = q;
-  p.k = k;
-  p.positions = ctx.input.positions;
-  p.q_stride = stride;
-  p.k_stride = stride;
-  p.num_tokens = ctx.input.num_tokens;
-  fn_(p, ctx.op);
+  cos_sin_ = b.Constant(cos_sin);
 }
 
 }  // namespace fastllm::runtime

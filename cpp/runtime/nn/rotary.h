@@ -1,11 +1,11 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
-#include "ops/contract/rope.h"
 #include "runtime/nn/builder.h"
-#include "runtime/nn/context.h"
 #include "runtime/nn/rope_config.h"
 
 namespace fastllm::runtime {
@@ -22,18 +22,20 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope);
 // What yarn multiplies cosines and sines by; 1 for the others.
 double RopeAttentionFactor(const RopeConfig& rope);
 
-// Rotary position embedding with a table for the positions that the builder allows. One object serves all layers.
+// The table of a rotary position embedding, for the positions that the builder allows. One object serves all layers.
 class Rotary {
  public:
-  Rotary(Builder& b, const RopeConfig& rope, int32_t num_heads, int32_t num_kv_heads, int32_t head_dim);
+  Rotary(Builder& b, const RopeConfig& rope);
 
-  // In place on q [tokens, num_heads, head_dim] and k [tokens, num_kv_heads, head_dim] inside rows of `stride` floats.
-  void Forward(const ForwardContext& ctx, float* q, float* k, int64_t stride) const;
+  // [max_positions, rotary_dim]: cosines, then sines.
+  const float* cos_sin() const { return cos_sin_.const_data_ptr<float>(); }
+  int32_t rotary_dim() const { return rotary_dim_; }
+  bool interleaved() const { return interleaved_; }
 
  private:
-  ops::RopeParams base_;  // all that does not change from step to step
-  std::vector<float> cos_sin_;
-  ops::RopeFn fn_;
+  at::Tensor cos_sin_;
+  int32_t rotary_dim_;
+  bool interleaved_;
 };
 
 }  // namespace fastllm::runtime

@@ -17,6 +17,10 @@ std::string Num(int64_t n) { return std::to_string(n); }
 
 }  // namespace
 
+BatchState::BatchState(const BatchLimits& limits) : limits_(limits) {
+  for (int32_t slot = num_slots(); slot-- > 0;) free_slots_.push_back(slot);
+}
+
 Status BatchState::CheckBlocks(RequestId id, const std::vector<std::vector<BlockId>>& groups) const {
   if (groups.size() != 1) return BadPlan(id, "has tables of " + Num(groups.size()) + " KV groups; this model has 1");
   for (const BlockId b : groups[0]) {
@@ -55,6 +59,7 @@ Status BatchState::Add(const NewSequence& s) {
     }
   }
   FASTLLM_RETURN_IF_ERROR(CheckBlocks(s.id, s.block_ids));
+  if (free_slots_.empty()) return BadPlan(s.id, "is one more than the " + Num(num_slots()) + " that can be known");
   const bool wants_prompt_logprobs = s.sampling.prompt_logprobs && count == s.num_prompt_tokens;
   if (wants_prompt_logprobs && s.num_computed_tokens > 0) {
     return BadPlan(s.id, "wants prompt logprobs and has " + Num(s.num_computed_tokens) + " computed tokens");
@@ -65,6 +70,8 @@ Status BatchState::Add(const NewSequence& s) {
   sequence->num_computed_tokens = s.num_computed_tokens;
   sequence->sampling = s.sampling;
   sequence->blocks = s.block_ids[0];
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
   sequence->wants_prompt_logprobs = wants_prompt_logprobs;
   if (s.sampling.logits) {
     sequence->logits_state = std::make_unique<LogitsState>(*s.sampling.logits, s.tokens, s.num_prompt_tokens);
@@ -119,7 +126,10 @@ Status BatchState::Apply(const StepPlan& plan) {
   described_.clear();
   num_tokens_ = 0;
   for (const RequestId id : plan.removed) {
-    if (sequences_.erase(id) == 0) return BadPlan(id, "is removed but not known");
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) return BadPlan(id, "is removed but not known");
+    free_slots_.push_back(it->second->slot);
+    sequences_.erase(it);
   }
   if (static_cast<int64_t>(plan.rows.size()) > limits_.max_num_seqs ||
       plan.total_tokens > limits_.max_num_batched_tokens) {
@@ -153,6 +163,13 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
     if (row.sequence->logits_state != nullptr) row.sequence->logits_state->Append(token);
   }
   FASTLLM_CHECK(next == sampled.size(), "one token for each row that samples");
+}
+
+void BatchState::CommitUnknown() {
+  for (const BatchRow& row : rows_) {
+    row.sequence->num_computed_tokens += row.num_tokens;
+    if (row.sample) row.sequence->tokens.push_back(kUnknownToken);
+  }
 }
 
 }  // namespace fastllm::runtime

@@ -13,14 +13,18 @@
 
 namespace fastllm::runtime {
 
+// A token that a step on the device has sampled or will sample.
+inline constexpr TokenId kUnknownToken = -1;
+
 struct RunnerSequence {
-  std::vector<TokenId> tokens;  // prompt, then output; sampled ids are appended here
+  std::vector<TokenId> tokens;  // prompt, then output; sampled ids are appended here, kUnknownToken until they are back
   int32_t num_prompt_tokens = 0;
   int32_t num_computed_tokens = 0;
   SamplingSpec sampling;
   std::vector<BlockId> blocks;                // the table of the one KV group
   std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
   bool wants_prompt_logprobs = false;         // and none has been given: all its output is still to come
+  int32_t slot = 0;                           // a number that no other known sequence has, below num_slots()
 
   int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
 };
@@ -47,7 +51,7 @@ struct BatchRow {
 // Worker thread. After an error the state is undefined: the engine is poisoned by then.
 class BatchState {
  public:
-  explicit BatchState(const BatchLimits& limits) : limits_(limits) {}
+  explicit BatchState(const BatchLimits& limits);
 
   // Takes a plan in: removals, additions, differences, then the rows. kInternal names the first thing in it that does
   // not fit what is known: ids, token and block ranges, counts that both sides hold, sizes of the step.
@@ -59,6 +63,15 @@ class BatchState {
 
   // Ends the step: each row's tokens are computed now; sampled[i] is appended to the i-th row that samples.
   void Commit(const std::vector<int32_t>& sampled);
+
+  // Ends the step when what it samples is not known yet: kUnknownToken is appended to each row that samples.
+  void CommitUnknown();
+
+  // Once, before the first plan.
+  void SetNumBlocks(int32_t num_blocks) { limits_.num_blocks = num_blocks; }
+
+  // Twice the rows of a step: a plan may hold as many new sequences as there are known ones that sit it out.
+  int32_t num_slots() const { return 2 * limits_.max_num_seqs; }
 
   size_t num_sequences() const { return sequences_.size(); }
   const BatchLimits& limits() const { return limits_; }
@@ -73,6 +86,7 @@ class BatchState {
   std::unordered_map<RequestId, std::unique_ptr<RunnerSequence>> sequences_;
   std::unordered_map<RequestId, bool> described_;  // by this plan; true once a row has used it
   std::vector<BatchRow> rows_;
+  std::vector<int32_t> free_slots_;
   int32_t num_tokens_ = 0;
 };
 

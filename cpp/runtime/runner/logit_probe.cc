@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/runner/model_runner.h"
+#include "runtime/runner/make_runner.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -13,7 +13,7 @@ constexpr int32_t kBlockSize = 16;
 
 class LocalLogitProbe : public LogitProbe {
  public:
-  explicit LocalLogitProbe(std::unique_ptr<ModelRunner> runner) : runner_(std::move(runner)) {}
+  explicit LocalLogitProbe(std::unique_ptr<StepRunner> runner) : runner_(std::move(runner)) {}
 
   int32_t vocab_size() const override { return runner_->config().vocab_size; }
 
@@ -51,15 +51,14 @@ class LocalLogitProbe : public LogitProbe {
     return plan;
   }
 
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<StepRunner> runner_;
   RequestId id_ = 0;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_path, int32_t num_threads,
-                                                       const std::string& cpu_precision,
-                                                       const std::string& kv_cache_dtype) {
+                                                       const LogitProbeOptions& o) {
   FASTLLM_ASSIGN_OR_RETURN(ModelSource source, OpenModel(model_path, "auto"));
   RunnerOptions options;
   options.sched.max_model_len = source.config.max_position_embeddings;
@@ -68,10 +67,15 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.kv.block_size = kBlockSize;
   options.kv.num_blocks = (source.config.max_position_embeddings + kBlockSize - 1) / kBlockSize + 1;
   options.num_threads = num_threads;
-  options.keep_quantized = cpu_precision != "float32";
-  options.kv_dtype = KvDType(kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
-  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
-                           ModelRunner::Create(std::move(source), options, nullptr));
+  options.placement.device = o.device == "cuda" ? ops::Device::kCuda : ops::Device::kCpu;
+  options.placement.dtype = o.dtype == "bfloat16"  ? ops::DType::kBF16
+                            : o.dtype == "float16" ? ops::DType::kF16
+                                                   : ops::DType::kF32;
+  options.enforce_eager = true;
+  options.keep_quantized = o.cpu_precision != "float32";
+  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
+  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
+                           MakeStepRunner(std::move(source), options, nullptr, o.device_runner));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));
 }
 

@@ -11,12 +11,19 @@
 
 namespace fastllm::runtime {
 
+// The strings as the fields of EngineConfig.
+struct LogitProbeOptions {
+  std::string device = "cpu";
+  std::string dtype = "float32";  // of a device; the CPU has float32
+  std::string cpu_precision = "auto";
+  std::string kv_cache_dtype = "auto";
+  bool device_runner = false;  // the runner of the devices on the CPU too
+};
+
 class LogitProbe {
  public:
-  // The last two as the fields of EngineConfig.
   static Result<std::unique_ptr<LogitProbe>> Create(const std::string& model_path, int32_t num_threads,
-                                                    const std::string& cpu_precision = "auto",
-                                                    const std::string& kv_cache_dtype = "auto");
+                                                    const LogitProbeOptions& options = {});
   virtual ~LogitProbe() = default;
   virtual int32_t vocab_size() const = 0;
   // [tokens.size(), vocab] row-major. The tokens run in steps of `chunk` over blocks of 16 tokens.

@@ -4,7 +4,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <numeric>
 #include <span>
@@ -12,6 +11,8 @@
 #include <utility>
 
 #include "runtime/models/base/registry.h"
+#include "runtime/models/base/weight_map.h"
+#include "runtime/runner/runner_checks.h"
 #include "runtime/runner/prompt_questions.h"
 
 namespace fastllm::runtime {
@@ -22,60 +23,12 @@ constexpr int32_t kLogitSlab = 256;  // rows of logits that ExecuteForLogits hol
 
 constexpr int64_t kPromptSlabBytes = int64_t{16} << 20;  // of logits that prompt logprobs are read from at once
 
-BatchLimits Limits(const ModelConfig& config, const RunnerOptions& o) {
-  BatchLimits l;
-  l.vocab_size = config.vocab_size;
-  l.max_model_len = o.sched.max_model_len;
-  l.max_num_seqs = o.sched.max_num_seqs;
-  l.max_num_batched_tokens = o.sched.max_num_batched_tokens;
-  l.num_blocks = o.kv.num_blocks;
-  l.block_size = o.kv.block_size;
-  return l;
-}
-
-Status CheckOptions(const ModelConfig& config, const RunnerOptions& o) {
-  const auto at_least = [](const char* name, int64_t value, int64_t low) {
-    return value >= low ? Status::Ok()
-                        : Status::InvalidArgument(std::string(name) + " is " + std::to_string(value) +
-                                                  "; must be at least " + std::to_string(low));
-  };
-  FASTLLM_RETURN_IF_ERROR(at_least("num_blocks", o.kv.num_blocks, 2));
-  FASTLLM_RETURN_IF_ERROR(at_least("block_size", o.kv.block_size, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_num_seqs", o.sched.max_num_seqs, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_num_batched_tokens", o.sched.max_num_batched_tokens, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("num_threads", o.num_threads, 1));
-  FASTLLM_RETURN_IF_ERROR(at_least("max_model_len", o.sched.max_model_len, 1));
-  if (o.sched.max_model_len > config.max_position_embeddings) {
-    return Status::InvalidArgument("max_model_len is " + std::to_string(o.sched.max_model_len) +
-                                   "; the model has positions for " + std::to_string(config.max_position_embeddings));
-  }
-  if (o.kv.groups.size() != 1 || o.kv.groups[0].kind != KvGroupKind::kFull) {
-    return Status::Unimplemented("the runner has one KV group of full attention; asked for " +
-                                 std::to_string(o.kv.groups.size()) + " group(s)");
-  }
-  return Status::Ok();
-}
-
-class PhaseTimer {
- public:
-  explicit PhaseTimer(PhaseSeconds* phases) : phases_(phases) {}
-  void Lap(const char* name) {
-    const auto now = std::chrono::steady_clock::now();
-    if (phases_ != nullptr) phases_->emplace_back(name, std::chrono::duration<double>(now - start_).count());
-    start_ = now;
-  }
-
- private:
-  PhaseSeconds* phases_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 }  // namespace
 
 ModelRunner::ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler)
     : config_(std::move(config)),
       gather_slot_(scratch_.Reserve("gathered", config_.hidden_size)),
-      batch_(Limits(config_, options)),
+      batch_(MakeBatchLimits(config_, options)),
       buffers_(batch_.limits()),
       sampler_(std::move(sampler)) {}
 
@@ -85,18 +38,18 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
     return Status::Unimplemented("architecture \"" + config_.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(ops::BuiltinOps(), kDevice, options.sched.max_model_len, &params_, &scratch_);
+  Builder builder(ops::BuiltinOps(), Placement{}, options.sched.max_model_len, &params_, &scratch_);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), options.num_threads, params_);
-  return LoadWeights(*tensors, entry->weights, config_.gguf_names, options.num_threads, options.keep_quantized,
-                     params_);
+  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized};
+  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
+  return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,
                                                          PhaseSeconds* phases) {
-  FASTLLM_RETURN_IF_ERROR(CheckOptions(source.config, options));
+  FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
@@ -129,8 +82,8 @@ Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
 at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
   const at::Tensor& picked = scratch_.Rows(gather_slot_, num_rows);
   ops::GatherRowsParams p;
-  p.out = picked.data_ptr<float>();
-  p.in = hidden.const_data_ptr<float>();
+  p.out = picked.data_ptr();
+  p.in = hidden.const_data_ptr();
   p.rows = rows;
   p.num_rows = num_rows;
   p.hidden = config_.hidden_size;

@@ -1,4 +1,4 @@
-// ModelRunner: one rank's model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take one path.
+// ModelRunner: one rank on the CPU: its model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take one path.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,26 +18,30 @@
 #include "runtime/runner/kv_storage.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_buffers.h"
+#include "runtime/runner/step_runner.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/tensor/scratch.h"
 
 namespace fastllm::runtime {
 
 // Every call on the thread that made it: torch's thread count and inference mode are set for that thread.
-class ModelRunner {
+class ModelRunner : public StepRunner {
  public:
   // Loads the weights and maps the KV cache; see MakeLocalExecutor for the options and phases.
   static Result<std::unique_ptr<ModelRunner>> Create(ModelSource source, const RunnerOptions& options,
                                                      PhaseSeconds* phases);
 
+  void Launch(const StepPlan& plan, PendingStep* step) override {
+    step->event = nullptr;
+    step->result = Execute(plan);
+  }
+
   // Runs a plan. Errors, torch's exceptions among them, are in StepResult::status.
   StepResult Execute(const StepPlan& plan);
 
-  // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
-  // rows must not sample, or their sequences end with this step.
-  Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits);
+  Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
 
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const override { return config_; }
 
  private:
   ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler);

@@ -2,16 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/config/resolved.h"
+#include "fastllm/status.h"
 #include "fastllm/logits_processor.h"
 #include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
+#include "runtime/runner/device_memory.h"
 #include "runtime/sample/logprobs_mode.h"
+#include "runtime/tensor/placement.h"
 
 namespace fastllm::runtime {
 
@@ -20,6 +24,10 @@ struct RunnerOptions {
   SchedConfig sched;
   int32_t num_threads = 1;
   int64_t seed = 0;  // dummy weights
+  Placement placement;
+  bool enforce_eager = false;  // no graphs
+  // On a device: the KV cache for what is left there once everything else has its memory. Without it `kv` is final.
+  std::function<Result<KvConfig>(const DeviceMemoryUse&)> size_kv;
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;

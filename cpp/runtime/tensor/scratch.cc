@@ -9,12 +9,12 @@
 
 namespace fastllm::runtime {
 
-Scratch::Slot Scratch::Reserve(const std::string& name, int64_t cols) {
+Scratch::Slot Scratch::Reserve(const std::string& name, int64_t cols, bool float32) {
   FASTLLM_CHECK(cols > 0, "scratch slot " + name + " needs a width");
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].name == name && buffers_[i].cols == cols) return static_cast<Slot>(i);
+    if (buffers_[i].name == name && buffers_[i].cols == cols && buffers_[i].float32 == float32) return static_cast<Slot>(i);
   }
-  buffers_.push_back({name, cols, {}, {}});
+  buffers_.push_back({name, cols, float32, {}, {}});
   return static_cast<Slot>(buffers_.size() - 1);
 }
 
@@ -25,10 +25,18 @@ const at::Tensor& Scratch::Rows(Slot slot, int64_t rows) {
     const int64_t capacity = b.storage.defined() ? std::max(rows, 2 * b.storage.size(0)) : rows;
     b.view.reset();
     b.storage.reset();
-    b.storage = at::empty({capacity, b.cols}, at::TensorOptions().dtype(at::kFloat));
+    b.storage = at::empty({capacity, b.cols}, placement_.Options(b.float32 ? ops::DType::kF32 : placement_.dtype));
   }
   b.view = b.storage.narrow(0, 0, rows);
   return b.view;
+}
+
+int64_t Scratch::bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& b : buffers_) {
+    if (b.storage.defined()) bytes += b.storage.numel() * static_cast<int64_t>(b.storage.element_size());
+  }
+  return bytes;
 }
 
 }  // namespace fastllm::runtime

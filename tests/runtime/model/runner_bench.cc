@@ -76,15 +76,18 @@ int Run(const std::string& model, int threads, const std::vector<int32_t>& promp
   std::fprintf(stderr, "open %.3f s", opened - start);
   for (const auto& [name, seconds] : phases) std::fprintf(stderr, ", %s %.3f s", name.c_str(), seconds);
   double t = Now();
-  (*executor)->Submit(Prefill(prompt, rows, prompt_size + steps));
-  StepResult result = (*executor)->Wait();
+  StepPlan plan = Prefill(prompt, rows, prompt_size + steps);  // stays as it is until its result is here
+  StepResult result;
+  (*executor)->Submit(plan);
+  (*executor)->Wait(&result);
   if (!result.status.ok()) return Fail(result.status.ToString());
   std::fprintf(stderr, "\nprefill %d x %d: %.1f tok/s\n", rows, prompt_size, rows * prompt_size / (Now() - t));
   std::vector<int32_t> ids = {result.rows[0].tokens[0]};
   t = Now();
   for (int i = 1; i < steps; ++i) {
-    (*executor)->Submit(Decode(rows, prompt_size + i - 1));
-    result = (*executor)->Wait();
+    plan = Decode(rows, prompt_size + i - 1);
+    (*executor)->Submit(plan);
+    (*executor)->Wait(&result);
     if (!result.status.ok()) return Fail(result.status.ToString());
     ids.push_back(result.rows[0].tokens[0]);
   }

@@ -54,6 +54,7 @@ inline ModelConfig TinyConfig() {
   c.head_dim = 8;  // heads * head_dim is not the hidden size
   c.max_position_embeddings = 128;
   c.attention_bias = true;
+  c.attention_out_bias = true;
   c.mlp_bias = true;
   c.rope.rotary_dim = 8;
   c.rope.theta = 500.0;

@@ -1,17 +1,23 @@
 #include "runtime/models/base/weight_map.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
+#include "ops/contract/random_fill.h"
+#include "ops/table/device.h"
+#include "runtime/models/base/weight_writer.h"
 #include "runtime/quant/pack.h"
 #include "runtime/tensor/host_memory.h"
 
@@ -23,7 +29,7 @@ constexpr int64_t kAlignment = 64;           // bytes, of every parameter
 
 // Rows [begin, end) of one part of a parameter; panels of a packed one.
 struct FillTask {
-  const TensorInfo* tensor = nullptr;  // null: dummy weights
+  const TensorInfo* tensor = nullptr;
   const Param* param = nullptr;
   int64_t part_row = 0;  // first row of the part inside the parameter
   int64_t begin = 0;
@@ -57,34 +63,60 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
-// One huge-page mapping for all parameters; each tensor keeps it alive.
-Status Allocate(ParamSet& params) {
-  int64_t bytes = 0;
-  const auto padded = [](const Param& p) {
-    int64_t size = p.is_packed() ? 0 : p.numel() * 4;
-    for (const ops::QuantWeight& w : p.packed) size += ops::PackedBytes(w.format, w.n, w.k);
-    return (size + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  for (const auto& p : params.all()) bytes += padded(*p);
+int64_t PaddedBytes(const Param& p, const Placement& placement) {
+  int64_t bytes = p.is_packed() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
+  for (const ops::QuantWeight& w : p.packed) bytes += ops::PackedBytes(w.format, w.n, w.k);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// What keeps the memory of all parameters alive, and where it is.
+struct Slab {
+  std::shared_ptr<void> owner;
+  char* data = nullptr;
+};
+
+// One mapping with huge pages.
+Result<Slab> HostSlab(int64_t bytes) {
   FASTLLM_ASSIGN_OR_RETURN(HostMemory mapped, HostMemory::Map(static_cast<size_t>(bytes), /*huge_pages=*/true));
   auto memory = std::make_shared<HostMemory>(std::move(mapped));
-  params.Keep(memory);
+  return Slab{memory, static_cast<char*>(memory->data())};
+}
+
+Result<Slab> DeviceSlab(int64_t bytes, const Placement& placement) {
+  const ops::DeviceApi* device = ops::FindDevice(placement.device);
+  FASTLLM_CHECK(device != nullptr, "weights for a device that is not there");
+  const ops::DeviceMemoryInfo memory = device->memory();
+  if (bytes > memory.free_bytes) {
+    return Status::ResourceExhausted("the weights need " + std::to_string(bytes) + " bytes of device memory; " +
+                                     std::to_string(memory.free_bytes) + " of " + std::to_string(memory.total_bytes) +
+                                     " are free on " + device->name());
+  }
+  auto tensor = std::make_shared<at::Tensor>(at::empty({bytes}, placement.Options(at::kByte)));
+  return Slab{tensor, static_cast<char*>(tensor->data_ptr())};
+}
+
+// One slab for all parameters; each tensor keeps it alive.
+Status Allocate(const Placement& placement, ParamSet& params) {
+  const bool host = placement.device == ops::Device::kCpu;
+  const int64_t bytes = ParamBytes(params, placement);
+  FASTLLM_ASSIGN_OR_RETURN(const Slab slab, host ? HostSlab(bytes) : DeviceSlab(bytes, placement));
+  params.Keep(slab.owner);
   int64_t offset = 0;
   for (const auto& p : params.all()) {
     if (p->is_packed()) {
-      const auto* data = static_cast<const uint8_t*>(memory->data()) + offset;
+      const auto* data = reinterpret_cast<const uint8_t*>(slab.data) + offset;
       for (ops::QuantWeight& w : p->packed) {
         w.data = data;
         data += ops::PackedBytes(w.format, w.n, w.k);
       }
-      offset += padded(*p);
+      offset += PaddedBytes(*p, placement);
       continue;
     }
     std::vector<int64_t> shape = {p->rows()};
     if (p->cols != 0) shape.push_back(p->cols);
-    p->value = at::from_blob(
-        static_cast<char*>(memory->data()) + offset, shape, [memory](void*) {}, at::TensorOptions().dtype(at::kFloat));
-    offset += padded(*p);
+    p->value = at::from_blob(slab.data + offset, shape, [owner = slab.owner](void*) {},
+                             placement.Options(placement.dtype));
+    offset += PaddedBytes(*p, placement);
   }
   return Status::Ok();
 }
@@ -117,15 +149,38 @@ void TryPack(const std::vector<const TensorInfo*>& parts, Param* param) {
   param->packed = std::move(packed);
 }
 
-void RunTasks(const std::vector<FillTask>& tasks, int32_t num_threads,
-              const std::function<void(const FillTask&)>& fill) {
+// Runs the tasks on a team of threads, each with its own writer.
+void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
   std::atomic<size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex mutex;
   const auto work = [&] {
-    for (size_t i = next++; i < tasks.size(); i = next++) fill(tasks[i]);
+    try {
+      WeightWriter writer(target.placement, target.context.stream);
+      for (size_t i = next++; i < tasks.size(); i = next++) {
+        const FillTask& t = tasks[i];
+        if (t.packed != nullptr) {
+          PackPanels(*QuantFormatOf(t.tensor->type), t.tensor->data, t.tensor->shape[0],
+                     static_cast<int32_t>(t.param->cols), t.begin, t.end, t.packed);
+          continue;
+        }
+        const int64_t first = (t.part_row + t.begin) * t.param->row_elements();
+        writer.Write(*t.tensor, t.begin, t.end,
+                     static_cast<char*>(t.param->value.data_ptr()) + first * ops::DTypeSize(target.placement.dtype));
+      }
+      writer.Finish();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      next = tasks.size();
+    }
   };
-  std::vector<std::jthread> helpers;
-  for (int32_t t = 1; t < num_threads; ++t) helpers.emplace_back(work);
-  work();
+  {
+    std::vector<std::jthread> helpers;
+    for (int32_t t = 1; t < target.context.num_threads; ++t) helpers.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 Result<const TensorInfo*> FindPart(const TensorSource& source, const Param& param, int32_t part,
@@ -192,8 +247,8 @@ std::string WeightName(const WeightMap& map, std::string_view param, int32_t par
   return "";
 }
 
-Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, int32_t num_threads,
-                   bool keep_quantized, ParamSet& params) {
+Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
+                   ParamSet& params) {
   std::unordered_set<std::string> used;
   std::vector<std::vector<const TensorInfo*>> parts;  // of each parameter
   for (const auto& param : params.all()) {
@@ -206,40 +261,36 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
       used.insert(name);
       of_param.push_back(tensor);
     }
-    if (keep_quantized) TryPack(of_param, param.get());
+    if (target.keep_quantized) TryPack(of_param, param.get());
   }
   FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, used));
-  FASTLLM_RETURN_IF_ERROR(Allocate(params));
-  const std::vector<FillTask> tasks = MakeTasks(params, parts);
-  RunTasks(tasks, num_threads, [](const FillTask& t) {
-    if (t.packed != nullptr) {
-      const auto k = static_cast<int32_t>(t.param->cols);
-      PackPanels(*QuantFormatOf(t.tensor->type), t.tensor->data, t.tensor->shape[0], k, t.begin, t.end, t.packed);
-      return;
-    }
-    float* base = static_cast<float*>(t.param->value.data_ptr());
-    DequantizeRows(*t.tensor, t.begin, t.end, base + (t.part_row + t.begin) * t.param->row_elements());
-  });
+  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  RunTasks(MakeTasks(params, parts), target);
   return Status::Ok();
 }
 
-Status FillDummyWeights(uint64_t seed, int32_t num_threads, ParamSet& params) {
-  FASTLLM_RETURN_IF_ERROR(Allocate(params));
-  std::vector<FillTask> tasks;
-  for (const auto& param : params.all()) AddTasks(nullptr, *param, 0, param->rows(), &tasks);
-  RunTasks(tasks, num_threads, [seed](const FillTask& t) {
-    const Param& p = *t.param;
-    const uint64_t key = Mix(seed ^ std::hash<std::string>{}(p.name));
-    float* out = static_cast<float*>(p.value.data_ptr());
-    const float mean = p.init == ParamInit::kNorm ? 1.0f : 0.0f;
+Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params) {
+  FASTLLM_ASSIGN_OR_RETURN(const auto fill, target.ops->Resolve<ops::RandomFillFn>({ops::OpId::kRandomFill,
+                                                                                    target.placement.device,
+                                                                                    target.placement.dtype}));
+  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  for (const auto& p : params.all()) {
+    ops::RandomFillParams r;
+    r.out = p->value.data_ptr();
+    r.key = Mix(seed ^ std::hash<std::string>{}(p->name));
+    r.count = p->numel();
+    r.mean = p->init == ParamInit::kNorm ? 1.0f : 0.0f;
     // A uniform variable on [-1, 1) has the standard deviation 1 / sqrt(3).
-    const float scale = 0.02f * 1.7320508f;
-    for (int64_t i = t.begin * p.row_elements(); i < t.end * p.row_elements(); ++i) {
-      const uint64_t bits = Mix(key + static_cast<uint64_t>(i)) >> 40;  // 24 bits, exact in float
-      out[i] = mean + scale * (static_cast<float>(bits) * 0x1p-23f - 1.0f);
-    }
-  });
+    r.scale = 0.02f * 1.7320508f;
+    fill(r, target.context);
+  }
   return Status::Ok();
+}
+
+int64_t ParamBytes(const ParamSet& params, const Placement& placement) {
+  int64_t bytes = 0;
+  for (const auto& p : params.all()) bytes += PaddedBytes(*p, placement);
+  return bytes;
 }
 
 }  // namespace fastllm::runtime

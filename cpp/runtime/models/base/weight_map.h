@@ -8,6 +8,7 @@
 
 #include "fastllm/status.h"
 #include "runtime/nn/param.h"
+#include "runtime/tensor/placement.h"
 #include "runtime/weights/tensor_source.h"
 
 namespace fastllm::runtime {
@@ -34,15 +35,26 @@ struct WeightMap {
 // The checkpoint name that fills part `part` of `param` ("layers.3.attn.qkv.weight"); empty when no rule does.
 std::string WeightName(const WeightMap& map, std::string_view param, int32_t part, bool gguf);
 
-// Allocates every parameter and fills it from `source`, on num_threads threads: as float32, or with keep_quantized as
-// packed blocks where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source
-// must be used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected
-// and found shape, or one that nothing in the model uses.
-Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, int32_t num_threads,
-                   bool keep_quantized, ParamSet& params);
+// Where weights go, and who brings them there.
+struct WeightTarget {
+  Placement placement;
+  const ops::OpTable* ops = nullptr;
+  ops::OpContext context;  // num_threads threads read the files; copies to a device go over context.stream
+  bool keep_quantized = false;
+};
 
-// Random weights that are a function of (seed, parameter, element) alone: matrices uniform with standard deviation
-// 0.02, norms near 1, biases near 0.
-Status FillDummyWeights(uint64_t seed, int32_t num_threads, ParamSet& params);
+// Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed blocks
+// where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be used or
+// ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
+// found shape, or one that nothing in the model uses; kResourceExhausted says what the weights need and what is free.
+Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
+                   ParamSet& params);
+
+// Random weights that are a function of (seed, parameter, element) alone, the same on every device up to the rounding
+// to its type: matrices uniform with standard deviation 0.02, norms near 1, biases near 0.
+Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params);
+
+// Bytes that the parameters take, packed or in the placement's type.
+int64_t ParamBytes(const ParamSet& params, const Placement& placement);
 
 }  // namespace fastllm::runtime

@@ -38,9 +38,33 @@ void ParseHfDecoder(const ConfigReader& r, ModelConfig* c) {
   c->max_position_embeddings = Int32(r, "max_position_embeddings", kMaxPositions);
   c->rms_norm_eps = static_cast<float>(r.Number("rms_norm_eps", 0.0, 1.0));
   c->tie_word_embeddings = r.BoolOr("tie_word_embeddings", false);
+  c->dtype = r.StringOr(r.Has("dtype") ? "dtype" : "torch_dtype", "");
   c->head_dim = r.Has("head_dim") ? Int32(r, "head_dim", kMaxHeadDim) : DefaultHeadDim(r, *c);
   CheckHeads(r, "num_key_value_heads", *c);
   ParseHfRope(r, c);
+}
+
+void CheckSilu(const ConfigReader& r) {
+  const std::string act = r.StringOr("hidden_act", "silu");
+  if (act != "silu") r.Refuse("hidden_act", "\"" + act + "\"", "this architecture has silu");
+}
+
+void CheckFullAttention(const ConfigReader& r, int32_t num_layers) {
+  if (r.BoolOr("use_sliding_window", false)) {
+    r.Refuse("use_sliding_window", "true", "this build has full attention for this architecture");
+  }
+  const nlohmann::json* types = r.Find("layer_types");
+  if (types == nullptr) return;
+  for (const nlohmann::json& type : *types) {
+    if (!type.is_string() || type.get<std::string>() != "full_attention") {
+      r.Refuse("layer_types", type.dump(), "this build has full_attention for this architecture");
+      return;
+    }
+  }
+  if (types->size() != static_cast<size_t>(num_layers)) {
+    r.Fail(Status::InvalidArgument(r.where() + ": layer_types has " + std::to_string(types->size()) +
+                                   " entries; num_hidden_layers is " + std::to_string(num_layers)));
+  }
 }
 
 void ParseGgufDecoder(const ConfigReader& r, const std::string& arch, const TensorSource& tensors, ModelConfig* c) {
@@ -68,6 +92,7 @@ void ParseGgufDecoder(const ConfigReader& r, const std::string& arch, const Tens
   }
   c->tie_word_embeddings = tensors.Find("output.weight") == nullptr;
   c->attention_bias = tensors.Find("blk.0.attn_q.bias") != nullptr;
+  c->attention_out_bias = tensors.Find("blk.0.attn_output.bias") != nullptr;
   c->mlp_bias = tensors.Find("blk.0.ffn_gate.bias") != nullptr;
   CheckHeads(r, p + "attention.head_count_kv", *c);
   ParseGgufRope(r, arch, tensors, c);

@@ -18,6 +18,12 @@ void ParseHfDecoder(const ConfigReader& reader, ModelConfig* config);
 void ParseGgufDecoder(const ConfigReader& reader, const std::string& arch, const TensorSource& tensors,
                       ModelConfig* config);
 
+// Refuses another activation than silu, by name.
+void CheckSilu(const ConfigReader& reader);
+
+// Refuses layers with another attention than full, by name (use_sliding_window, layer_types).
+void CheckFullAttention(const ConfigReader& reader, int32_t num_layers);
+
 // Rope of either format. head_dim must be set.
 void ParseHfRope(const ConfigReader& reader, ModelConfig* config);
 void ParseGgufRope(const ConfigReader& reader, const std::string& arch, const TensorSource& tensors,

@@ -1,0 +1,98 @@
+#include "runtime/device/cublas_lt.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/ops/empty.h>
+
+#include <string>
+
+#include "core/base/check.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr int64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS asks for on Hopper
+constexpr size_t kMaxPlans = 8192;             // prefill steps come in any size; then all are made anew
+
+std::string Text(const MatmulShape& s) {
+  return "linear of " + std::to_string(s.m) + " rows, " + std::to_string(s.k) + " to " + std::to_string(s.n);
+}
+
+void Must(cublasStatus_t status, const MatmulShape& s, const char* call) {
+  FASTLLM_CHECK(status == CUBLAS_STATUS_SUCCESS, Text(s) + ": " + call + ": " + cublasLtGetStatusString(status));
+}
+
+}  // namespace
+
+struct MatmulPlans::Plan {
+  cublasLtMatmulDesc_t op = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+  cublasLtMatmulAlgo_t algo = {};
+
+  ~Plan() {
+    if (out != nullptr) cublasLtMatrixLayoutDestroy(out);
+    if (x != nullptr) cublasLtMatrixLayoutDestroy(x);
+    if (weight != nullptr) cublasLtMatrixLayoutDestroy(weight);
+    if (op != nullptr) cublasLtMatmulDescDestroy(op);
+  }
+};
+
+size_t MatmulPlans::Hash::operator()(const MatmulShape& s) const {
+  uint64_t h = static_cast<uint64_t>(s.m) * 0x9e3779b97f4a7c15ull;
+  h = (h ^ static_cast<uint64_t>(s.n)) * 0xbf58476d1ce4e5b9ull;
+  h = (h ^ static_cast<uint64_t>(s.k)) * 0x94d049bb133111ebull;
+  return static_cast<size_t>(h ^ (h >> 31) ^ static_cast<uint64_t>(s.out * 2 + (s.bias ? 1 : 0)));
+}
+
+MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getCurrentCUDABlasLtHandle()) {
+  workspace_ = at::empty({kWorkspaceBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));
+}
+
+MatmulPlans::~MatmulPlans() = default;
+
+MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s) {
+  if (const auto it = plans_.find(s); it != plans_.end()) return *it->second;
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  auto plan = std::make_unique<Plan>();
+  // cuBLAS is column-major: out^T [n, m] = weight [k, n]^T x^T [k, m].
+  Must(cublasLtMatmulDescCreate(&plan->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), s, "cublasLtMatmulDescCreate");
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  Must(cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)), s,
+       "transpose");
+  if (s.bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    Must(cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)), s,
+         "epilogue");
+  }
+  Must(cublasLtMatrixLayoutCreate(&plan->weight, s.in, s.k, s.n, s.k), s, "layout of the weight");
+  Must(cublasLtMatrixLayoutCreate(&plan->x, s.in, s.k, s.m, s.k), s, "layout of the input");
+  Must(cublasLtMatrixLayoutCreate(&plan->out, s.out, s.n, s.m, s.n), s, "layout of the output");
+  cublasLtMatmulPreference_t preference = nullptr;
+  Must(cublasLtMatmulPreferenceCreate(&preference), s, "cublasLtMatmulPreferenceCreate");
+  const size_t workspace = kWorkspaceBytes;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                       sizeof(workspace));
+  cublasLtMatmulHeuristicResult_t found = {};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, plan->op, plan->weight, plan->x, plan->out,
+                                                               plan->out, preference, 1, &found, &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  Must(status, s, "cublasLtMatmulAlgoGetHeuristic");
+  FASTLLM_CHECK(count == 1, Text(s) + ": cuBLASLt has no algorithm");
+  plan->algo = found.algo;
+  return *plans_.emplace(s, std::move(plan)).first->second;
+}
+
+void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
+  Plan& plan = Find(s);
+  if (s.bias) {
+    Must(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)), s,
+         "bias");
+  }
+  const float one = 1.0f, zero = 0.0f;
+  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, plan.weight, p.x, plan.x, &zero, p.out, plan.out, p.out,
+                      plan.out, &plan.algo, workspace_.data_ptr(), kWorkspaceBytes,
+                      static_cast<cudaStream_t>(stream_)),
+       s, "cublasLtMatmul");
+}
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,57 @@
+// Matrix products through cuBLASLt, with plans that are made once per shape.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "ops/contract/common.h"
+
+namespace fastllm::runtime {
+
+// out[m, n] = x[m, k] weight[n, k]^T (+ bias[n]), all row-major and contiguous. Types of elements as CUDA has them.
+struct MatmulShape {
+  int32_t m = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+  cudaDataType_t in = CUDA_R_16BF;
+  cudaDataType_t out = CUDA_R_16BF;
+  bool bias = false;
+
+  bool operator==(const MatmulShape&) const = default;
+};
+
+struct MatmulPointers {
+  void* out = nullptr;
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+};
+
+// The plans and the workspace of one stream. One thread at a time. Errors throw InternalError with the shape.
+class MatmulPlans {
+ public:
+  explicit MatmulPlans(void* stream);
+  ~MatmulPlans();
+  MatmulPlans(const MatmulPlans&) = delete;
+  MatmulPlans& operator=(const MatmulPlans&) = delete;
+
+  void Run(const MatmulShape& shape, const MatmulPointers& pointers);
+
+ private:
+  struct Plan;
+  struct Hash {
+    size_t operator()(const MatmulShape& s) const;
+  };
+  Plan& Find(const MatmulShape& shape);
+
+  void* stream_;
+  cublasLtHandle_t handle_ = nullptr;
+  at::Tensor workspace_;
+  std::unordered_map<MatmulShape, std::unique_ptr<Plan>, Hash> plans_;
+};
+
+}  // namespace fastllm::runtime

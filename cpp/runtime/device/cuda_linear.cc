@@ -1,0 +1,76 @@
+// linear on CUDA: cuBLASLt, with plans per stream.
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "ops/contract/linear.h"
+#include "runtime/device/cublas_lt.h"
+#include "runtime/device/runtime_ops.h"
+
+namespace fastllm::runtime {
+namespace {
+
+using ops::DType;
+
+constexpr int32_t kSkinnyLimit = 16;  // measured: bench/RESULTS.md
+
+MatmulPlans& PlansOf(void* stream) {
+  static std::mutex mutex;
+  static std::map<void*, std::unique_ptr<MatmulPlans>> plans;
+  thread_local void* last_stream = nullptr;
+  thread_local MatmulPlans* last = nullptr;
+  if (last != nullptr && last_stream == stream) return *last;
+  const std::lock_guard lock(mutex);
+  auto& entry = plans[stream];
+  if (entry == nullptr) entry = std::make_unique<MatmulPlans>(stream);
+  last_stream = stream;
+  last = entry.get();
+  return *last;
+}
+
+constexpr cudaDataType_t CudaType(DType t) {
+  return t == DType::kF32 ? CUDA_R_32F : t == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+// The kernel of the CUDA arm for few rows; null where it has none.
+template <DType kType>
+ops::LinearFn Skinny() {
+  static const ops::LinearFn fn = [] {
+    const auto found = ops::BuiltinOps().Resolve<ops::LinearFn>({ops::OpId::kLinear, ops::Device::kCuda, kType});
+    return found.ok() ? *found : nullptr;
+  }();
+  return fn;
+}
+
+// Few rows read the weight at the speed of the memory in a kernel of our own; cuBLAS does not.
+bool IsSkinny(const ops::LinearParams& p) { return p.num_rows <= kSkinnyLimit && p.k % 32 == 0; }
+
+template <DType kType>
+void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
+  if (p.num_rows <= 0) return;
+  if (const ops::LinearFn skinny = Skinny<kType>(); skinny != nullptr && IsSkinny(p)) return skinny(p, ctx);
+  MatmulShape s;
+  s.m = p.num_rows;
+  s.n = p.n;
+  s.k = p.k;
+  s.in = CudaType(kType);
+  s.out = p.out_f32 ? CUDA_R_32F : CudaType(kType);
+  s.bias = p.bias != nullptr;
+  PlansOf(ctx.stream).Run(s, {p.out, p.x, p.weight, p.bias});
+}
+
+template <DType kType>
+void Add(ops::OpTable& table, const char* name) {
+  table.Register({ops::OpId::kLinear, ops::Device::kCuda, kType, 0, 0, /*priority=*/1, name,
+                  reinterpret_cast<ops::AnyFn>(&Linear<kType>)});
+}
+
+}  // namespace
+
+void RegisterCudaLinear(ops::OpTable& table) {
+  Add<DType::kF32>(table, "cuda.linear.f32");
+  Add<DType::kF16>(table, "cuda.linear.f16");
+  Add<DType::kBF16>(table, "cuda.linear.bf16");
+}
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,86 @@
+#include "runtime/models/base/weight_writer.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/check.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr int64_t kPieceBytes = 4 << 20;  // of a page-locked buffer
+
+bool StoredAs(WeightType type, ops::DType dtype) {
+  return (type == WeightType::kF32 && dtype == ops::DType::kF32) ||
+         (type == WeightType::kF16 && dtype == ops::DType::kF16) ||
+         (type == WeightType::kBF16 && dtype == ops::DType::kBF16);
+}
+
+template <typename T>
+void ConvertTo(const float* from, int64_t n, void* to) {
+  T* out = static_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) out[i] = T(from[i]);
+}
+
+}  // namespace
+
+WeightWriter::WeightWriter(const Placement& placement, void* stream)
+    : placement_(placement), device_(ops::FindDevice(placement.device)), stream_(stream) {
+  FASTLLM_CHECK(device_ != nullptr, "weights for a device that is not there");
+  if (placement.device == ops::Device::kCpu) return;
+  for (Buffer& b : buffers_) {
+    b.data = device_->AllocatePinned(kPieceBytes);
+    b.copied = device_->CreateEvent();
+  }
+}
+
+WeightWriter::~WeightWriter() {
+  for (Buffer& b : buffers_) {
+    if (b.copied != nullptr) device_->DestroyEvent(b.copied);
+    if (b.data != nullptr) device_->FreePinned(b.data);
+  }
+}
+
+void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to) {
+  if (StoredAs(tensor.type, placement_.dtype)) {
+    const int64_t row_bytes = elements / (end - begin) * ops::DTypeSize(placement_.dtype);
+    std::memcpy(to, tensor.data + begin * row_bytes, static_cast<size_t>((end - begin) * row_bytes));
+    return;
+  }
+  floats_.resize(static_cast<size_t>(elements));
+  DequantizeRows(tensor, begin, end, floats_.data());
+  switch (placement_.dtype) {
+    case ops::DType::kF32: std::memcpy(to, floats_.data(), floats_.size() * sizeof(float)); break;
+    case ops::DType::kF16: ConvertTo<c10::Half>(floats_.data(), elements, to); break;
+    case ops::DType::kBF16: ConvertTo<c10::BFloat16>(floats_.data(), elements, to); break;
+  }
+}
+
+void WeightWriter::Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to) {
+  if (placement_.device == ops::Device::kCpu) {
+    DequantizeRows(tensor, begin, end, static_cast<float*>(to));
+    return;
+  }
+  const int64_t row = tensor.shape.empty() ? 1 : tensor.numel() / tensor.shape[0];
+  const int64_t row_bytes = row * ops::DTypeSize(placement_.dtype);
+  FASTLLM_CHECK(row_bytes <= kPieceBytes, "a row of tensor " + tensor.name + " takes " + std::to_string(row_bytes) +
+                                              " bytes; the limit is " + std::to_string(kPieceBytes));
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes);
+  for (int64_t r = begin; r < end; r += step) {
+    const int64_t last = std::min(end, r + step);
+    Buffer& b = buffers_[turn_];
+    turn_ = 1 - turn_;
+    device_->WaitEvent(b.copied);  // of two turns ago; an event that was never recorded is done
+    Convert(tensor, r, last, (last - r) * row, b.data);
+    device_->Copy(static_cast<char*>(to) + (r - begin) * row_bytes, b.data, static_cast<size_t>((last - r) * row_bytes),
+                  stream_);
+    device_->RecordEvent(b.copied, stream_);
+  }
+}
+
+void WeightWriter::Finish() { device_->Synchronize(stream_); }
+
+}  // namespace fastllm::runtime

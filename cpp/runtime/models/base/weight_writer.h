@@ -1,0 +1,45 @@
+// WeightWriter: rows of a checkpoint tensor into a parameter, wherever it lies and whatever its type.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/table/device.h"
+#include "runtime/tensor/placement.h"
+#include "runtime/weights/tensor_source.h"
+
+namespace fastllm::runtime {
+
+// One per loading thread. On the CPU rows are dequantised in place. For a device they go through two page-locked
+// buffers by turns, so that reading a file and copying overlap; rows that are stored in the parameter's type are
+// copied as they are.
+class WeightWriter {
+ public:
+  WeightWriter(const Placement& placement, void* stream);
+  ~WeightWriter();
+  WeightWriter(const WeightWriter&) = delete;
+  WeightWriter& operator=(const WeightWriter&) = delete;
+
+  // Rows [begin, end) of the tensor to `to`. Throws InternalError when a copy is refused.
+  void Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to);
+
+  // Returns when everything has arrived.
+  void Finish();
+
+ private:
+  struct Buffer {
+    void* data = nullptr;
+    void* copied = nullptr;  // event
+  };
+  // Converts a piece of at most kPiece elements into the buffer.
+  void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to);
+
+  Placement placement_;
+  const ops::DeviceApi* device_;
+  void* stream_;
+  Buffer buffers_[2];
+  int turn_ = 0;
+  std::vector<float> floats_;
+};
+
+}  // namespace fastllm::runtime

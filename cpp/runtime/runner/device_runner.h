@@ -1,0 +1,129 @@
+// DeviceRunner: one rank on a device that runs behind the host. A step is one copy of what the host knows, the model,
+// sampling, and a copy of the sampled ids back; the ids feed the next step where they are. Nothing waits for the host
+// between steps, and pure decode steps run as captured graphs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ops/contract/attention_plan.h"
+#include "ops/contract/embedding.h"
+#include "ops/contract/feed.h"
+#include "ops/contract/sampling.h"
+#include "runtime/models/base/model.h"
+#include "runtime/nn/param.h"
+#include "runtime/runner/batch_state.h"
+#include "runtime/runner/decode_graphs.h"
+#include "runtime/runner/device_memory.h"
+#include "runtime/runner/device_stage.h"
+#include "runtime/runner/runner_options.h"
+#include "runtime/runner/step_runner.h"
+#include "runtime/sample/sampler.h"
+#include "runtime/tensor/scratch.h"
+
+namespace fastllm::runtime {
+
+// Every call on the thread that made it. It also runs with the CPU as its device, which is how it is tested.
+class DeviceRunner : public StepRunner {
+ public:
+  // Loads the weights, runs a dry step of the largest size to see what it takes, asks options.size_kv (when there is
+  // one) for the KV cache, and allocates it. Adds phases to `phases` when given.
+  static Result<std::unique_ptr<DeviceRunner>> Create(ModelSource source, const RunnerOptions& options,
+                                                      PhaseSeconds* phases);
+  ~DeviceRunner() override;
+
+  void Launch(const StepPlan& plan, PendingStep* pending) override;
+  Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
+  const ModelConfig& config() const override { return net_.config; }
+
+  int32_t num_captured_graphs() const { return graphs_ == nullptr ? 0 : graphs_->num_captured(); }
+
+ private:
+  // Steps in flight, and one more: a slot is written again only after its step has been finished.
+  static constexpr int kSlots = 3;
+
+  struct Net {
+    ModelConfig config;
+    Placement placement;
+    ParamSet params;
+    Scratch scratch;
+    Scratch::Slot gather_slot = 0;
+    std::unique_ptr<Model> model;
+    std::vector<ops::KvCacheView> kv_layers;
+  };
+  struct Ops {
+    ops::FeedTokensFn feed = nullptr;
+    ops::KeepTokensFn keep = nullptr;
+    ops::GatherRowsFn gather = nullptr;
+    ops::SampleFn sample = nullptr;
+    ops::AttentionPlanFn plan = nullptr;  // null: the backend has none
+    ops::AttentionBoundFn bound = nullptr;
+  };
+  struct Buffers {             // on the device
+    at::Tensor stage;          // bytes
+    at::Tensor ids;            // [max tokens]
+    at::Tensor block_table;    // [max seqs, max_blocks]
+    at::Tensor last_tokens;    // [slots of sequences]
+    at::Tensor sampled;        // [max seqs]
+    at::Tensor workspace;      // of attention
+    at::Tensor kv;             // bytes
+  };
+  struct Slot {
+    char* stage = nullptr;      // page-locked
+    int32_t* tokens = nullptr;  // page-locked
+    void* event = nullptr;      // recorded at the end of the step
+  };
+  struct Ring {
+    Slot slots[kSlots];
+    int next = 0;
+    int64_t stage_bytes = 0;
+  };
+
+  DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device);
+
+  // device_runner_load.cc
+  Status Load(const TensorSource* tensors, const RunnerOptions& options);
+  void AllocateBuffers();
+  Status AllocateKv(int32_t num_blocks);
+  void DryStep();
+  DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
+
+  // device_runner.cc
+  ops::AttentionBound Bound(int32_t seqs, int32_t tokens) const;
+  Slot& NextSlot();
+  StageShape ExactShape() const;
+  ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, int32_t decode_workers) const;
+  void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
+  at::Tensor EnqueueModel(const StagedStep& step);
+  void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
+  void EnqueueKeep(const StagedStep& step);
+  at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
+  int32_t DecodeSize() const;
+  bool RunStep(StepResult* result);
+  void NameRows(StepResult* result) const;
+  at::Tensor ToHost(const at::Tensor& from, const std::vector<int32_t>& order);
+  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result);
+  void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
+  void ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
+                 const std::function<void(int32_t, const at::Tensor&)>& use);
+  template <typename T>
+  T* Staged(int64_t offset) const {
+    return reinterpret_cast<T*>(static_cast<char*>(buffers_.stage.data_ptr()) + offset);
+  }
+
+  const ops::DeviceApi& device_;
+  Net net_;
+  BatchState batch_;
+  Ops ops_;
+  Buffers buffers_;
+  Ring ring_;
+  ForwardContext context_;
+  std::unique_ptr<Sampler> host_sampler_;
+  std::unique_ptr<DecodeGraphs> graphs_;  // null: every step is put on the stream anew
+};
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,218 @@
+// Loading: weights, buffers, the dry step, the KV cache.
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "core/base/check.h"
+#include "ops/table/device.h"
+#include "runtime/device/runtime_ops.h"
+#include "runtime/models/base/registry.h"
+#include "runtime/models/base/weight_map.h"
+#include "runtime/runner/device_runner.h"
+#include "runtime/runner/runner_checks.h"
+
+namespace fastllm::runtime {
+namespace {
+
+// About two megabytes for each of the graphs of a model with a few hundred launches a step.
+constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
+constexpr int64_t kGraphMinFreeBytes = int64_t{64} << 20;
+
+// Limits of the kernels of a device, which the CPU does not have.
+Status CheckDeviceLimits(const RunnerOptions& o) {
+  if (o.placement.device == ops::Device::kCpu) return Status::Ok();
+  if (o.kv.block_size < 16 || !std::has_single_bit(static_cast<uint32_t>(o.kv.block_size))) {
+    return Status::InvalidArgument("block_size is " + std::to_string(o.kv.block_size) +
+                                   "; on this device it must be a power of two of at least 16");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+DeviceRunner::DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device)
+    : device_(device), batch_(MakeBatchLimits(config, options)) {
+  net_.config = std::move(config);
+  net_.placement = options.placement;
+  net_.scratch = Scratch(options.placement);
+  net_.gather_slot = net_.scratch.Reserve("gathered", net_.config.hidden_size);
+  context_.scratch = &net_.scratch;
+  context_.op.num_threads = options.num_threads;
+  context_.op.stream = device_.CreateStream();
+}
+
+DeviceRunner::~DeviceRunner() {
+  try {
+    device_.Synchronize(context_.op.stream);
+  } catch (const std::exception&) {
+    // The failure that led here has been reported by the step that met it.
+  }
+  graphs_.reset();
+  for (const Slot& slot : ring_.slots) {
+    if (slot.event != nullptr) device_.DestroyEvent(slot.event);
+    if (slot.stage != nullptr) device_.FreePinned(slot.stage);
+    if (slot.tokens != nullptr) device_.FreePinned(slot.tokens);
+  }
+  device_.DestroyStream(context_.op.stream);
+}
+
+Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& options) {
+  const ops::OpTable& table = RuntimeOps();
+  const Placement& placement = net_.placement;
+  const ModelEntry* entry = BuiltinModels().FindArchitecture(net_.config.architecture);
+  if (entry == nullptr) {
+    return Status::Unimplemented("architecture \"" + net_.config.architecture +
+                                 "\" is not known; known: " + BuiltinModels().Architectures());
+  }
+  Builder builder(table, placement, options.sched.max_model_len, &net_.params, &net_.scratch);
+  net_.model = entry->build(net_.config, builder);
+  ops_.gather = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
+  FASTLLM_RETURN_IF_ERROR(builder.status());
+  FASTLLM_ASSIGN_OR_RETURN(
+      ops_.feed, table.Resolve<ops::FeedTokensFn>({ops::OpId::kFeedTokens, placement.device, ops::DType::kF32}));
+  FASTLLM_ASSIGN_OR_RETURN(
+      ops_.keep, table.Resolve<ops::KeepTokensFn>({ops::OpId::kKeepTokens, placement.device, ops::DType::kF32}));
+  FASTLLM_ASSIGN_OR_RETURN(ops_.sample,
+                           table.Resolve<ops::SampleFn>({ops::OpId::kSample, placement.device, ops::DType::kF32}));
+  const auto plan = table.Resolve<ops::AttentionPlanFn>({ops::OpId::kAttentionPlan, placement.device, placement.dtype});
+  const auto bound =
+      table.Resolve<ops::AttentionBoundFn>({ops::OpId::kAttentionBound, placement.device, placement.dtype});
+  if (plan.ok() && bound.ok()) {
+    ops_.plan = *plan;
+    ops_.bound = *bound;
+  }
+  const WeightTarget target{placement, &table, context_.op};
+  if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
+  return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
+}
+
+void DeviceRunner::AllocateBuffers() {
+  const BatchLimits& l = batch_.limits();
+  const ops::AttentionBound bound = Bound(l.max_num_seqs, l.max_num_batched_tokens);
+  ring_.stage_bytes = MaxStageBytes(l, bound.record_ints);
+  const auto ints = net_.placement.Options(at::kInt);
+  const auto bytes = net_.placement.Options(at::kByte);
+  buffers_.stage = at::empty({ring_.stage_bytes}, bytes);
+  buffers_.ids = at::empty({l.max_num_batched_tokens}, ints);
+  buffers_.block_table = at::empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
+  buffers_.last_tokens = at::empty({batch_.num_slots()}, ints);
+  buffers_.sampled = at::empty({l.max_num_seqs}, ints);
+  buffers_.workspace = at::empty({bound.workspace_bytes}, bytes);
+  void* const stream = context_.op.stream;
+  device_.Zero(buffers_.workspace.data_ptr(), static_cast<size_t>(bound.workspace_bytes), stream);
+  device_.Zero(buffers_.last_tokens.data_ptr(), buffers_.last_tokens.nbytes(), stream);
+  device_.Zero(buffers_.block_table.data_ptr(), buffers_.block_table.nbytes(), stream);
+  for (Slot& slot : ring_.slots) {
+    slot.stage = static_cast<char*>(device_.AllocatePinned(static_cast<size_t>(ring_.stage_bytes)));
+    slot.tokens = static_cast<int32_t*>(device_.AllocatePinned(sizeof(int32_t) * l.max_num_seqs));
+    slot.event = device_.CreateEvent();
+  }
+}
+
+// K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim]. Not zeroed: nothing reads what no token
+// has written.
+Status DeviceRunner::AllocateKv(int32_t num_blocks) {
+  const ModelConfig& c = net_.config;
+  const int32_t block_size = batch_.limits().block_size;
+  const int64_t bytes = KvBytesPerBlock(c, block_size, net_.placement.dtype) * num_blocks;
+  const int64_t free_bytes = device_.memory().free_bytes;
+  if (net_.placement.device != ops::Device::kCpu && bytes > free_bytes) {
+    return Status::ResourceExhausted("the KV cache of " + std::to_string(num_blocks) + " blocks needs " +
+                                     std::to_string(bytes) + " bytes of device memory; " + std::to_string(free_bytes) +
+                                     " are free");
+  }
+  net_.kv_layers.clear();
+  buffers_.kv = at::Tensor();
+  buffers_.kv = at::empty({bytes}, net_.placement.Options(at::kByte));
+  char* p = static_cast<char*>(buffers_.kv.data_ptr());
+  const int64_t half = bytes / c.num_layers / 2;
+  for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * half) {
+    net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim, net_.placement.dtype});
+  }
+  context_.kv_layers = net_.kv_layers.data();
+  return Status::Ok();
+}
+
+// The largest step there can be, so that every buffer has its size and every library its workspace.
+void DeviceRunner::DryStep() {
+  const BatchLimits& l = batch_.limits();
+  Slot& slot = NextSlot();
+  const int32_t seqs = std::min(l.max_num_seqs, l.max_num_batched_tokens);
+  const StageShape shape{l.max_num_batched_tokens, seqs, seqs, Bound(seqs, l.max_num_batched_tokens).record_ints};
+  const StagedStep step = FillDryStage(l, shape, slot.stage);
+  SetInput(step, PlanAttention(step, slot.stage, 0));
+  void* const stream = context_.op.stream;
+  device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
+  const at::Tensor hidden = EnqueueModel(step);
+  EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), seqs));
+  device_.RecordEvent(slot.event, stream);
+  device_.Synchronize(stream);
+}
+
+DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
+  const ops::DeviceMemoryInfo memory = device_.memory();
+  DeviceMemoryUse use;
+  use.device = device_.name();
+  use.total_bytes = memory.total_bytes;
+  use.free_bytes_at_start = free_at_start;
+  use.free_bytes = memory.free_bytes;
+  use.weight_bytes = ParamBytes(net_.params, net_.placement);
+  use.activation_bytes = net_.scratch.bytes();
+  for (const at::Tensor* t : {&buffers_.stage, &buffers_.ids, &buffers_.block_table, &buffers_.last_tokens,
+                              &buffers_.sampled, &buffers_.workspace}) {
+    use.staging_bytes += static_cast<int64_t>(t->nbytes());
+  }
+  use.other_bytes =
+      free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
+  use.graph_reserve_bytes = graphs_ == nullptr ? 0 : kGraphReserveBytes;
+  return use;
+}
+
+Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, const RunnerOptions& options,
+                                                           PhaseSeconds* phases) {
+  const ops::DeviceApi* device = ops::FindDevice(options.placement.device);
+  if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
+  FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
+  FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(options));
+  try {
+    const c10::InferenceMode inference;
+    at::set_num_threads(options.num_threads);
+    PhaseTimer timer(phases);
+    const int64_t free_at_start = device->memory().free_bytes;
+    std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, options, *device));
+    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
+                                                              options.sched.max_num_seqs, options.logprobs_mode,
+                                                              options.logits_processors));
+    runner->host_sampler_ = std::make_unique<Sampler>(std::move(sampler));
+    FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
+    device->Synchronize(runner->context_.op.stream);
+    timer.Lap("load_weights");
+    if (!options.enforce_eager) {
+      runner->graphs_ = std::make_unique<DecodeGraphs>(*device, runner->context_.op.stream, options.sched.max_num_seqs,
+                                                       kGraphMinFreeBytes);
+    }
+    runner->AllocateBuffers();
+    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1));
+    runner->DryStep();
+    timer.Lap("dry_step");
+    KvConfig kv = options.kv;
+    if (options.size_kv) {
+      FASTLLM_ASSIGN_OR_RETURN(kv, options.size_kv(runner->MemoryUse(free_at_start)));
+    }
+    runner->batch_.SetNumBlocks(kv.num_blocks);
+    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks));
+    timer.Lap("kv_cache");
+    return runner;
+  } catch (const std::exception& e) {
+    return Status::Internal(std::string("loading the model failed: ") + e.what());
+  }
+}
+
+}  // namespace fastllm::runtime

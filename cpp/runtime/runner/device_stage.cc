@@ -1,0 +1,164 @@
+#include "runtime/runner/device_stage.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "runtime/sample/sample_rule.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kBansPerRow = 16;
+
+template <typename T>
+T* At(char* base, int64_t offset) {
+  return reinterpret_cast<T*>(base + offset);
+}
+
+// One row's tokens, positions and slots from `token` on.
+void FillTokens(const BatchRow& row, const BatchLimits& l, const StageLayout& o, int32_t token, char* host) {
+  const RunnerSequence& s = *row.sequence;
+  int64_t* slots = At<int64_t>(host, o.slot_mapping) + token;
+  int32_t* planned = At<int32_t>(host, o.planned) + token;
+  int32_t* positions = At<int32_t>(host, o.positions) + token;
+  for (int32_t i = 0; i < row.num_tokens; ++i) {
+    const int32_t position = s.num_computed_tokens + i;
+    const TokenId id = s.tokens[position];
+    planned[i] = id >= 0 ? id : -1 - s.slot;  // sampled by a step whose result has not come back
+    positions[i] = position;
+    slots[i] = int64_t{s.blocks[position / l.block_size]} * l.block_size + position % l.block_size;
+  }
+}
+
+void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, int32_t seq, int32_t sample, char* host) {
+  for (; token < shape.tokens; ++token) {
+    At<int64_t>(host, o.slot_mapping)[token] = -1;
+    At<int32_t>(host, o.planned)[token] = 0;
+    At<int32_t>(host, o.positions)[token] = 0;
+  }
+  for (; seq < shape.seqs; ++seq) {
+    At<int32_t>(host, o.query_start)[seq + 1] = At<int32_t>(host, o.query_start)[seq] + 1;
+    At<int32_t>(host, o.seq_len)[seq] = 0;
+  }
+  for (; sample < shape.samples; ++sample) {
+    At<int32_t>(host, o.logit_rows)[sample] = sample;
+    At<int32_t>(host, o.keep_slots)[sample] = -1;
+    At<ops::SampleRow>(host, o.rules)[sample] = ops::SampleRow{};
+    At<int32_t>(host, o.ban_start)[sample + 1] = At<int32_t>(host, o.ban_start)[sample];
+  }
+}
+
+// The packed block tables; returns the width. Padding rows have no entries: zeros, which nothing reads.
+int32_t FillTables(const BatchState& batch, const StageShape& shape, const StageLayout& o, char* host) {
+  const int32_t block = batch.limits().block_size;
+  const auto used = [block](const BatchRow& r) {
+    return (r.sequence->num_computed_tokens + r.num_tokens + block - 1) / block;
+  };
+  int32_t width = 1;
+  for (const BatchRow& row : batch.rows()) width = std::max(width, used(row));
+  int32_t* table = At<int32_t>(host, o.table);
+  for (const BatchRow& row : batch.rows()) {
+    int32_t* end = std::copy_n(row.sequence->blocks.data(), used(row), table);
+    std::fill(end, table + width, 0);
+    table += width;
+  }
+  std::fill(table, At<int32_t>(host, o.table) + int64_t{shape.seqs} * width, 0);
+  *At<int32_t>(host, o.table_width) = width;
+  return width;
+}
+
+}  // namespace
+
+StageLayout StageLayout::Of(const StageShape& s) {
+  StageLayout o;
+  int64_t at = 0;
+  const auto take = [&at](int64_t count, int64_t size) {
+    const int64_t begin = at;
+    at = (at + count * size + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  };
+  o.slot_mapping = take(s.tokens, sizeof(int64_t));
+  o.rules = take(s.samples, sizeof(ops::SampleRow));
+  o.planned = take(s.tokens, sizeof(int32_t));
+  o.positions = take(s.tokens, sizeof(int32_t));
+  o.query_start = take(s.seqs + 1, sizeof(int32_t));
+  o.seq_len = take(s.seqs, sizeof(int32_t));
+  o.logit_rows = take(s.samples, sizeof(int32_t));
+  o.keep_slots = take(s.samples, sizeof(int32_t));
+  o.ban_start = take(s.samples + 1, sizeof(int32_t));
+  o.table_width = take(1, sizeof(int32_t));
+  o.record = take(s.record_ints, sizeof(int32_t));
+  o.table = at;
+  return o;
+}
+
+int64_t MaxStageBytes(const BatchLimits& l, int64_t record_ints) {
+  const StageShape most{l.max_num_batched_tokens, l.max_num_seqs, l.max_num_seqs, record_ints};
+  const int64_t ints = int64_t{l.max_num_seqs} * (l.max_blocks_per_seq() + kBansPerRow) + 4096;
+  return StageLayout::Of(most).table + ints * static_cast<int64_t>(sizeof(int32_t));
+}
+
+StagedStep FillStage(const BatchState& batch, const StageShape& shape, char* host, int64_t capacity) {
+  StagedStep step;
+  step.shape = shape;
+  step.layout = StageLayout::Of(shape);
+  const StageLayout& o = step.layout;
+  std::vector<int32_t> bans;
+  int32_t token = 0, seq = 0, sample = 0;
+  At<int32_t>(host, o.query_start)[0] = 0;
+  At<int32_t>(host, o.ban_start)[0] = 0;
+  for (const BatchRow& row : batch.rows()) {
+    step.host_only |= row.sequence->wants_prompt_logprobs;
+    FillTokens(row, batch.limits(), o, token, host);
+    token += row.num_tokens;
+    At<int32_t>(host, o.seq_len)[seq] = row.sequence->num_computed_tokens + row.num_tokens;
+    At<int32_t>(host, o.query_start)[++seq] = token;
+    if (!row.sample) continue;
+    const SamplingSpec& spec = row.sequence->sampling;
+    const int32_t index = row.sequence->num_output_tokens();
+    At<int32_t>(host, o.logit_rows)[sample] = token - 1;
+    At<int32_t>(host, o.keep_slots)[sample] = row.sequence->slot;
+    At<ops::SampleRow>(host, o.rules)[sample] = SampleRule(spec, index);
+    if (index < spec.min_tokens) bans.insert(bans.end(), spec.banned_until_min.begin(), spec.banned_until_min.end());
+    At<int32_t>(host, o.ban_start)[++sample] = static_cast<int32_t>(bans.size());
+    step.host_only |= !DeviceCanSample(spec);
+  }
+  FillPadding(shape, o, token, seq, sample, host);
+  const int32_t width = FillTables(batch, shape, o, host);
+  step.ban_ids = o.table + int64_t{shape.seqs} * width * static_cast<int64_t>(sizeof(int32_t));
+  step.bytes = step.ban_ids + static_cast<int64_t>(bans.size() * sizeof(int32_t));
+  if (step.bytes > capacity) {  // more banned ids than there is room for
+    step.bytes = step.ban_ids;
+    step.host_only = true;
+    return step;
+  }
+  step.num_bans = static_cast<int32_t>(bans.size());
+  std::copy(bans.begin(), bans.end(), At<int32_t>(host, step.ban_ids));
+  return step;
+}
+
+StagedStep FillDryStage(const BatchLimits& l, const StageShape& shape, char* host) {
+  StagedStep step;
+  step.shape = shape;
+  step.layout = StageLayout::Of(shape);
+  const StageLayout& o = step.layout;
+  At<int32_t>(host, o.query_start)[0] = 0;
+  At<int32_t>(host, o.ban_start)[0] = 0;
+  FillPadding({shape.tokens, 0, shape.samples, 0}, o, 0, 0, 0, host);
+  int32_t width = 1;
+  for (int32_t s = 0; s < shape.seqs; ++s) {
+    const int32_t begin = static_cast<int32_t>(int64_t{shape.tokens} * s / shape.seqs);
+    const int32_t end = static_cast<int32_t>(int64_t{shape.tokens} * (s + 1) / shape.seqs);
+    At<int32_t>(host, o.query_start)[s + 1] = end;
+    At<int32_t>(host, o.seq_len)[s] = end - begin;
+    width = std::max(width, (end - begin + l.block_size - 1) / l.block_size);
+  }
+  FASTLLM_CHECK(width <= l.max_blocks_per_seq(), "a dry step past the context");
+  std::fill_n(At<int32_t>(host, o.table), int64_t{shape.seqs} * width, 0);
+  *At<int32_t>(host, o.table_width) = width;
+  step.bytes = step.ban_ids = o.table + int64_t{shape.seqs} * width * static_cast<int64_t>(sizeof(int32_t));
+  return step;
+}
+
+}  // namespace fastllm::runtime

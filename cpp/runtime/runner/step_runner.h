@@ -1,0 +1,43 @@
+// StepRunner: what an executor drives. A step is launched by one thread and finished by another, so that the next one
+// is prepared while it runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/step/step_plan.h"
+#include "core/step/step_result.h"
+#include "fastllm/status.h"
+#include "ops/contract/device.h"
+#include "runtime/models/model_config.h"
+
+namespace fastllm::runtime {
+
+// A step on its way. The result is whole at once on the CPU; on a device its tokens arrive with the event.
+struct PendingStep {
+  StepResult result;
+  const ops::DeviceApi* device = nullptr;
+  void* event = nullptr;            // null: nothing to wait for
+  const int32_t* tokens = nullptr;  // page-locked, one for each row of the result
+
+  // Waits for the tokens and puts them into the result. Any thread, once, and before the second launch after this
+  // one's next. Never throws: failures are in the result's status.
+  void Finish();
+};
+
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  // Starts a plan; plans run in the order of their launches. *step is made anew, with what memory it holds. Never
+  // throws: failures are in the result's status.
+  virtual void Launch(const StepPlan& plan, PendingStep* step) = 0;
+
+  // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
+  // rows must not sample, or their sequences end with this step.
+  virtual Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) = 0;
+
+  virtual const ModelConfig& config() const = 0;
+};
+
+}  // namespace fastllm::runtime

@@ -1,0 +1,115 @@
+// The current CUDA device behind ops::DeviceApi.
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "core/base/check.h"
+#include "ops/table/device.h"
+
+namespace fastllm::ops {
+namespace {
+
+void Must(cudaError_t e, const char* call) {
+  if (e == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // a sticky copy would be blamed on the next launch
+  FASTLLM_CHECK(false, std::string(call) + ": " + cudaGetErrorString(e));
+}
+
+cudaStream_t Stream(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
+
+class Cuda final : public DeviceApi {
+ public:
+  Cuda() {
+    int device = 0;
+    cudaDeviceProp properties;
+    Must(cudaGetDevice(&device), "cudaGetDevice");
+    Must(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    name_ = properties.name;
+  }
+
+  const char* name() const override { return name_.c_str(); }
+  DeviceMemoryInfo memory() const override {
+    size_t free_bytes = 0, total = 0;
+    Must(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+    return {static_cast<int64_t>(total), static_cast<int64_t>(free_bytes)};
+  }
+
+  void* CreateStream() const override {
+    cudaStream_t stream = nullptr;
+    Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return stream;
+  }
+  void DestroyStream(void* stream) const override { static_cast<void>(cudaStreamDestroy(Stream(stream))); }
+  void Synchronize(void* stream) const override {
+    Must(cudaStreamSynchronize(Stream(stream)), "cudaStreamSynchronize");
+  }
+
+  void* AllocatePinned(size_t bytes) const override {
+    void* p = nullptr;
+    Must(cudaMallocHost(&p, bytes), ("cudaMallocHost of " + std::to_string(bytes) + " bytes").c_str());
+    return p;
+  }
+  void FreePinned(void* memory) const override { static_cast<void>(cudaFreeHost(memory)); }
+
+  void Copy(void* to, const void* from, size_t bytes, void* stream) const override {
+    if (bytes > 0) Must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Stream(stream)), "cudaMemcpyAsync");
+  }
+  void Zero(void* memory, size_t bytes, void* stream) const override {
+    if (bytes > 0) Must(cudaMemsetAsync(memory, 0, bytes, Stream(stream)), "cudaMemsetAsync");
+  }
+
+  void* CreateEvent() const override {
+    cudaEvent_t event = nullptr;
+    Must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    return event;
+  }
+  void DestroyEvent(void* event) const override { static_cast<void>(cudaEventDestroy(Event(event))); }
+  void RecordEvent(void* event, void* stream) const override {
+    Must(cudaEventRecord(Event(event), Stream(stream)), "cudaEventRecord");
+  }
+  void WaitEvent(void* event) const override { Must(cudaEventSynchronize(Event(event)), "cudaEventSynchronize"); }
+
+  bool has_graphs() const override { return true; }
+  void BeginCapture(void* stream) const override {
+    Must(cudaStreamBeginCapture(Stream(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  void* EndCapture(void* stream) const override {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(Stream(stream), &graph) != cudaSuccess || graph == nullptr) {
+      static_cast<void>(cudaGetLastError());
+      return nullptr;
+    }
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t e = cudaGraphInstantiate(&exec, graph, 0);
+    static_cast<void>(cudaGraphDestroy(graph));
+    if (e == cudaSuccess) return exec;
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  void LaunchGraph(void* graph, void* stream) const override {
+    Must(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), Stream(stream)), "cudaGraphLaunch");
+  }
+  void DestroyGraph(void* graph) const override {
+    static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+  }
+
+ private:
+  std::string name_;
+};
+
+bool HasDevice() {
+  int count = 0;
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  static_cast<void>(cudaGetLastError());
+  return found;
+}
+
+}  // namespace
+
+const DeviceApi* CudaDevice() {
+  static const DeviceApi* const device = HasDevice() ? new Cuda : nullptr;
+  return device;
+}
+
+}  // namespace fastllm::ops

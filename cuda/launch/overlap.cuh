@@ -1,0 +1,34 @@
+// Launches that may start while the kernel before them ends (cuda/common/launch_order.cuh).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+#include <utility>
+
+#include "core/base/check.h"
+#include "cuda/launch/launch.h"
+
+namespace fastllm::cuda {
+
+// As kernel<<<grid, block, shared_bytes, stream>>>(args...), by programmatic dependent launch where the device has it.
+// Every thread of such a kernel must call WaitForPrevious() before it reads what another kernel wrote, and before it
+// returns: who waits for this kernel relies on it for all before.
+template <typename... Params, typename... Args>
+void LaunchOverlapped(void (*kernel)(Params...), dim3 grid, int32_t threads, int32_t shared_bytes, cudaStream_t stream,
+                      const char* op, Args&&... args) {
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = CurrentDevice().compute_capability >= 90 ? 1 : 0;
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  FASTLLM_CHECK(e == cudaSuccess, std::string(op) + ": " + cudaGetErrorString(e));
+}
+
+}  // namespace fastllm::cuda

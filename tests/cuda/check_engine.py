@@ -1,0 +1,196 @@
+"""The whole engine on a GPU against the CPU: logits and greedy tokens of tiny re-drawn models.
+
+Needs a GPU, torch and transformers; not a pytest file. Exit status 0 when all checks pass.
+
+    python tests/cuda/check_engine.py [OUT]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+VOCAB = 1024
+BASE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+}
+LLAMA3 = {
+    "rope_theta": 500000.0,
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+CASES = {
+    "llama": ("Llama", {}),
+    "llama3-d128": ("Llama", {"head_dim": 128, "rope_parameters": LLAMA3}),
+    "llama-bias-tied": ("Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3-d128": ("Qwen3", {"head_dim": 128}),
+}
+# Relative error of all logits: float32 against float32, and what rounding to 16 bits at every step leaves.
+LIMITS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+failures = 0
+
+
+def check(what: str, ok: bool, detail: str = "") -> None:
+    global failures
+    failures += not ok
+    print(f"{'ok    ' if ok else 'FAILED'} {what} {detail}", flush=True)
+
+
+def redraw(model, seed: int) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        r = torch.randn(p.shape, generator=generator)
+        if "norm" in name:
+            p.data.copy_(1 + 0.3 * r)
+        elif p.ndim == 1:
+            p.data.copy_(0.3 * r)
+        else:
+            p.data.copy_(r * (1.0 if "embed" in name else 1.2 / p.shape[1] ** 0.5))
+
+
+def make(case: str, folder: Path) -> tuple[list[int], np.ndarray]:
+    """Writes the model; token ids and the logits that transformers computes for them in float32."""
+    import torch
+    import transformers
+
+    family, changes = CASES[case]
+    config = getattr(transformers, family + "Config")(**{**BASE, **changes})
+    model = getattr(transformers, family + "ForCausalLM")._from_config(config, attn_implementation="eager")
+    model = model.eval().float()
+    redraw(model, sum(case.encode()))
+    if config.tie_word_embeddings:
+        model.tie_weights()
+    model.save_pretrained(folder)
+    ids = torch.randint(3, VOCAB, (150,), generator=torch.Generator().manual_seed(7)).tolist()
+    with torch.no_grad():
+        return ids, model(torch.tensor([ids])).logits[0].float().numpy()
+
+
+def check_logits(case: str, folder: Path, ids: list[int], expected: np.ndarray) -> None:
+    from fastllm_core._C._core_testing import LogitProbe
+
+    cpu = LogitProbe(str(folder)).logits(ids, len(ids))
+    error = float(np.abs(cpu - expected).max())
+    check(f"{case}: cpu against transformers", error <= 1e-3, f"max {error:.2e}")
+    for dtype, limit in LIMITS.items():
+        for chunk in (len(ids), 37):
+            got = LogitProbe(str(folder), device="cuda", dtype=dtype).logits(ids, chunk)
+            error = float(np.linalg.norm(got - cpu) / np.linalg.norm(cpu))
+            check(f"{case}: {dtype} logits, chunks of {chunk}", error <= limit, f"relative {error:.2e}")
+
+
+def prompts(n: int) -> list[dict]:
+    rng = np.random.default_rng(5)
+    return [{"prompt_token_ids": rng.integers(3, VOCAB, 5 + 11 * i % 90).tolist()} for i in range(n)]
+
+
+def generate(folder: Path, params, n: int = 21, **options) -> list[list[int]]:
+    from fastllm_core import LLM
+
+    with LLM(str(folder), skip_tokenizer_init=True, max_model_len=1024, max_num_seqs=16, **options) as llm:
+        done = llm.generate(prompts(n), params, use_tqdm=False)
+        return [out.outputs[0].token_ids for out in done]
+
+
+def reference_greedy(folder: Path, n: int = 21) -> list[list[int]]:
+    """What transformers continues the prompts with, one at a time, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    out = []
+    with torch.no_grad():
+        for prompt in prompts(n):
+            ids = torch.tensor([prompt["prompt_token_ids"]])
+            past, new = None, []
+            for _ in range(40):
+                step = model(ids, past_key_values=past, use_cache=True)
+                past = step.past_key_values
+                ids = step.logits[:, -1].argmax(-1, keepdim=True)
+                new.append(int(ids))
+            out.append(new)
+    return out
+
+
+def check_tokens(case: str, folder: Path) -> None:
+    """More prompts than rows, so that sequences come and go; 40 tokens each."""
+    from fastllm_core import SamplingParams
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
+    expected = reference_greedy(folder)
+    gpu = {"device": "cuda", "kv_cache_memory_bytes": 256 << 20}
+    float32 = generate(folder, greedy, dtype="float32", **gpu)
+    same = sum(a == b for a, b in zip(expected, float32))
+    check(f"{case}: greedy tokens in float32 equal transformers'", same == len(expected), f"{same} of {len(expected)}")
+    bf16 = generate(folder, greedy, dtype="bfloat16", **gpu)
+    for name, options in {
+        "eager": {"enforce_eager": True},
+        "synchronous": {"async_scheduling": False},
+        "without prefix cache": {"enable_prefix_caching": False},
+    }.items():
+        other = generate(folder, greedy, dtype="bfloat16", **gpu, **options)
+        same = sum(a == b for a, b in zip(bf16, other))
+        # Another batch size is another order of sums in bfloat16, which a near tie may show.
+        check(f"{case}: bfloat16 tokens, {name}", same >= len(bf16) - 2, f"{same} of {len(bf16)} equal")
+    chosen = generate(folder, SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False,
+                                             logprobs=2, repetition_penalty=1.0, min_tokens=3), dtype="float32", **gpu)
+    same = sum(a == b for a, b in zip(expected, chosen))
+    check(f"{case}: greedy tokens sampled on the host (logprobs)", same == len(expected), f"{same} of {len(expected)}")
+    drawn = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, detokenize=False)
+    a, b = (generate(folder, drawn, device=d, dtype="float32", kv_cache_memory_bytes=256 << 20) for d in ("cpu", "cuda"))
+    same = sum(x == y for x, y in zip(a, b))
+    check(f"{case}: drawn tokens in float32 equal the CPU's", same >= len(a) - 1, f"{same} of {len(a)}")
+
+
+def check_refusals(folder: Path) -> None:
+    from fastllm_core import LLM
+
+    for options, words in [
+        ({"kv_cache_memory_bytes": 1 << 60}, "are available"),
+        ({"block_size": 8}, "power of two"),
+        ({"gpu_memory_utilization": 1e-6}, "no memory is left for the KV cache"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens"),
+    ]:
+        try:
+            LLM(str(folder), skip_tokenizer_init=True, device="cuda", **options)
+            message = "no error"
+        except Exception as e:
+            message = str(e)
+        check(f"refusal of {options}", words in message, message[:200])
+
+
+def main(argv: list[str]) -> int:
+    import torch
+
+    torch.set_num_threads(8)
+    out = Path(argv[1]) if len(argv) > 1 else Path(tempfile.mkdtemp())
+    for case in CASES:
+        folder = out / case
+        ids, expected = make(case, folder)
+        check_logits(case, folder, ids, expected)
+        if case in ("llama3-d128", "qwen3-d128"):
+            check_tokens(case, folder)
+    check_refusals(out / "llama")
+    print(f"{failures} failed")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
