@@ -20,29 +20,29 @@ EXAMPLES = 30
 def fuzz(server: RunningServer) -> int:
     """The number of requests; fails at the first answer of 500 or above."""
     schema = schemathesis.openapi.from_url(server.url + "/openapi.json")
-    count = 0
-    for result in schema.get_all_operations():
-        operation = result.ok()
-        seen: dict[int, int] = {}
+    return sum(_fuzz_one(result.ok()) for result in schema.get_all_operations())
 
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            database=None,
-            derandomize=True,
-        )
-        @given(case=operation.as_strategy())
-        def run(case, seen=seen, operation=operation):
-            status = case.call(timeout=60).status_code
-            seen[status] = seen.get(status, 0) + 1
-            assert status < 500, (operation.label, status, case.body)
 
-        run()
-        count += sum(seen.values())
-        print(f"{operation.label}: {seen}", flush=True)
-    return count
+def _fuzz_one(operation) -> int:
+    seen: dict[int, int] = {}
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=True,
+    )
+    @given(case=operation.as_strategy())
+    def run(case):
+        status = case.call(timeout=60).status_code
+        seen[status] = seen.get(status, 0) + 1
+        assert status < 500, (operation.label, status, case.body)
+
+    run()
+    print(f"{operation.label}: {seen}", flush=True)
+    return sum(seen.values())
 
 
 def main() -> None:
