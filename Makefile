@@ -25,7 +25,7 @@ CXX_DIRS := cpp cuda tests bench
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard -- $(addsuffix /*.h,$(CXX_DIRS)) $(addsuffix /*.cc,$(CXX_DIRS)) $(addsuffix /*.cu,$(CXX_DIRS)) $(addsuffix /*.cuh,$(CXX_DIRS)))
 SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan
+.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-schema
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,16 @@ lint: $(VENV)/.lint $(VENV)/.base  ## ruff, clang-format as a check, clang-tidy 
 
 clean:  ## remove build/ and .venv
 	@rm -rf build .venv dist .ruff_cache .pytest_cache .hypothesis
+
+test-web: $(VENV)/.built $(VENV)/.demo $(VENV)/.test  ## the server's web page in headless Chromium
+	@.ci/system-deps chromium
+	@$(PIP) 'playwright>=1.40'
+	@$(VENV)/bin/python tests/server/web_check.py "$$(command -v chromium)"
+
+test-schema: $(VENV)/.built $(VENV)/.test  ## schemathesis over the server's openapi.json, promtool over its metrics
+	@.ci/system-deps promtool
+	@$(PIP) 'schemathesis>=4,<5'
+	@$(VENV)/bin/python tests/server/schema_check.py "$$(command -v promtool)"
 
 test-asan:  ## C++ tests without torch under the address and undefined-behaviour sanitizers
 test-tsan:  ## the same under the thread sanitizer
@@ -97,7 +107,7 @@ $(VENV)/.lint: | $(VENV)/.base
 # The requirements of an extra are read from pyproject.toml: one list.
 $(VENV)/.test: $(VENV)/.base pyproject.toml
 	@echo "== .venv: test requirements"
-	@$(VENV)/bin/python .ci/requirements.py test > $(VENV)/requirements-test.txt
+	@for extra in test server; do $(VENV)/bin/python .ci/requirements.py $$extra; done > $(VENV)/requirements-test.txt
 	@$(PIP) -r $(VENV)/requirements-test.txt
 	@touch $@
 

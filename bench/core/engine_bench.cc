@@ -24,13 +24,14 @@ thread_local int64_t num_allocations = 0;
 
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined: gcc would see free() of memory that operator new made, and warn.
+[[gnu::noinline]] void* operator new(size_t size) {
   ++num_allocations;
   if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace fastllm {
 namespace {

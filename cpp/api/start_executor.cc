@@ -18,6 +18,9 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   device.usable_cores = UsableCores();
   FASTLLM_ASSIGN_OR_RETURN(const auto placement, ChoosePlacement(config, source.config, &device));
   const bool on_cpu = placement.device == ops::Device::kCpu;
+  if (!on_cpu && !logits_processors.empty()) {
+    return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
+  }
   const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
   facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
   FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,

@@ -24,12 +24,16 @@ void SetFromPython(S& s, const std::string& name, py::handle object) {
   ThrowIfError(std::move(status));
 }
 
-// output_kind comes back as vLLM's enum.
-template <typename S>
-py::object GetToPython(const S& s, const std::string& name) {
-  py::object value = ToPython(ValueOrThrow(GetField(s, name)));
+// output_kind is vLLM's enum.
+py::object ValueOfField(const std::string& name, const FieldValue& field) {
+  py::object value = ToPython(field);
   if (name != "output_kind") return value;
   return py::module_::import("fastllm_core.outputs").attr("RequestOutputKind")[value.attr("upper")()];
+}
+
+template <typename S>
+py::object GetToPython(const S& s, const std::string& name) {
+  return ValueOfField(name, ValueOrThrow(GetField(s, name)));
 }
 
 template <typename S>
@@ -129,7 +133,7 @@ void BindConfig(py::module_& m) {
       .def_readonly("name", &FieldDescription::name)
       .def_readonly("type", &FieldDescription::type)
       .def_readonly("optional", &FieldDescription::optional)
-      .def_property_readonly("default", [](const FieldDescription& f) { return ToPython(f.default_value); })
+      .def_property_readonly("default", [](const FieldDescription& f) { return ValueOfField(f.name, f.default_value); })
       .def_readonly("help", &FieldDescription::help)
       .def_readonly("room", &FieldDescription::room)
       .def_readonly("choices", &FieldDescription::choices)

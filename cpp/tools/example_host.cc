@@ -27,8 +27,13 @@ bool ParseInt(const char* text, int32_t* value) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return Fail("usage: example_host MODEL MAX_TOKENS ID [ID...]");
   fastllm::EngineConfig config;
+  if (argc > 1 && std::strcmp(argv[1], "--float32") == 0) {
+    config.model.cpu_precision = "float32";
+    --argc;
+    ++argv;
+  }
+  if (argc < 4) return Fail("usage: example_host [--float32] MODEL MAX_TOKENS ID [ID...]");
   config.model.model = argv[1];
   fastllm::GenerationRequest request;
   request.sampling.temperature = 0;  // greedy

@@ -8,9 +8,11 @@ namespace fastllm::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+// Of the tile's row r.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ T* OutRow(const PrefillArgs<T>& a, const HopperPlace& place, int32_t row) {
-  const int32_t token = row / a.group;
+__device__ __forceinline__ T* OutRow(const PrefillArgs<T>& a, const HopperPlace& place, int32_t r) {
+  const int32_t row = place.tile.first_row + r;
+  const int32_t token = a.TokenOf(row);
   const int32_t head = place.kv_head * a.group + row - token * a.group;
   return a.out + (place.tile.token + token) * a.out_stride + static_cast<int64_t>(head) * kHeadDim;
 }
@@ -47,8 +49,8 @@ __device__ __forceinline__ void WriteRows(const HopperState<kHeadDim>& st, const
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const float inverse = 1.0f / st.l[j];
-    const int32_t row = place.tile.first_row + row0 + lane / 4 + j * 8;
-    const bool valid = row < place.Rows(a.group);
+    const int32_t row = row0 + lane / 4 + j * 8;
+    const bool valid = row < place.RowsLeft(a);
     // Lane l of a quad gets columns 8 l of each 32.
     T* to = OutRow<T, kHeadDim>(a, place, valid ? row : 0) + lane % 4 * 8;
 #pragma unroll
@@ -59,7 +61,7 @@ __device__ __forceinline__ void WriteRows(const HopperState<kHeadDim>& st, const
         r[i] = PackTwo<T>(st.o[4 * (n + i) + 2 * j] * inverse, st.o[4 * (n + i) + 2 * j + 1] * inverse);
       }
       TransposeQuad(r);
-      if (valid) *reinterpret_cast<uint4*>(to + n * 8) = make_uint4(r[0], r[1], r[2], r[3]);
+      if (valid) __stcs(reinterpret_cast<uint4*>(to + n * 8), make_uint4(r[0], r[1], r[2], r[3]));
     }
   }
 }
@@ -97,7 +99,7 @@ __device__ __forceinline__ void AddRow(const HopperArgs<T>& args, const HopperPl
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
   weight /= sum;
-  T* to = OutRow<T, kHeadDim>(args.a, place, place.tile.first_row + row);
+  T* to = OutRow<T, kHeadDim>(args.a, place, row);
 #pragma unroll
   for (int first = 0; first < kFours; first += 32) {
     const int i = min(first + lane, kFours - 1);
@@ -140,7 +142,7 @@ __device__ __forceinline__ void FinishPart(const HopperState<kHeadDim>& st, cons
                                            const HopperPlace& place, int row0) {
   const int32_t parts = place.tile.parts;
   const int32_t slot = place.tile.slot + place.kv_head * parts;
-  const int32_t rows = min(place.Rows(args.a.group) - place.tile.first_row - row0, 16);
+  const int32_t rows = min(place.RowsLeft(args.a) - row0, 16);
   uint32_t* counter = args.counters + 1 + slot * kPrefillWarps + row0 / 16;
   StorePart<T, kHeadDim>(st, args, slot + place.tile.part, row0);
   const bool last = CountIn(counter) == static_cast<uint32_t>(parts) - 1;

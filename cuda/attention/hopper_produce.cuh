@@ -1,5 +1,5 @@
-// The producer warpgroup of the Hopper prefill kernel: warp 0 takes work items and feeds the rings of K and V with bulk
-// copies, a page each; the other warps fetch Q (whose rows are anywhere, for any group size) an item ahead.
+// The producer warpgroup of the Hopper prefill kernel: warp 0 feeds the ring of K and V with bulk copies, a page each;
+// the other warps take the work items and fetch Q, whose rows are anywhere, for any group size.
 #pragma once
 
 #include "cuda/attention/hopper_shape.cuh"
@@ -14,24 +14,25 @@ inline constexpr int kQueryThreads = 96;
 
 // Takes items from the launch's shared counter, in the plan's order; one thread.
 struct ItemTaker {
-  int32_t item;        // taken last
-  bool counted;        // it came from the counter
-  uint32_t taken = 0;  // the counter then
+  int32_t item;  // the block's first, then the one taken last
+  bool begun;
 
-  // Writes the next item that has work to `place`, or the end. The count for the item after it is not waited for here.
+  template <typename T>
+  __device__ __forceinline__ void Take(const HopperArgs<T>& args) {
+    const uint32_t taken = atomicAdd(args.counters, 1u);
+    // Of `items` counts, one past each item, this is the last of the launch: back to zero for the next.
+    if (taken == static_cast<uint32_t>(args.items) - 1) *args.counters = 0;
+    item = static_cast<int32_t>(gridDim.x + taken);
+  }
+
+  // Writes the next item that has work to `place`, or the end.
   template <typename T>
   __device__ __forceinline__ void Announce(const HopperArgs<T>& args, HopperPlace* place) {
-    while (true) {
-      if (counted) {
-        // Of `items` counts, one past each item, this is the last of the launch: back to zero for the next.
-        if (taken == static_cast<uint32_t>(args.items) - 1) *args.counters = 0;
-        item = static_cast<int32_t>(gridDim.x + taken);
-      }
-      if (item >= args.items) break;
+    if (begun) Take(args);
+    begun = true;
+    for (; item < args.items; Take(args)) {
       const auto* from = reinterpret_cast<const int4*>(args.a.tiles + item / args.a.kv_heads);
       const int4 tile[3] = {__ldg(from), __ldg(from + 1), __ldg(from + 2)};
-      counted = true;
-      taken = atomicAdd(args.counters, 1u);
       if (tile[0].w == 0) continue;
       auto* to = reinterpret_cast<int4*>(&place->tile);
 #pragma unroll
@@ -46,17 +47,28 @@ struct ItemTaker {
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void LoadQueryRows(const PrefillArgs<T>& a, const HopperPlace& place, uint32_t shared) {
   constexpr int kChunks = kHeadDim / 8;
-  const int32_t rows = place.Rows(a.group) - place.tile.first_row;
-#pragma unroll 2
-  for (int i = threadIdx.x - 32; i < kPrefillRows * kChunks; i += kQueryThreads) {
-    const int r = i / kChunks;
+  constexpr int kStep = kQueryThreads / kChunks;  // rows
+  static_assert(kQueryThreads % kChunks == 0);
+  const int c = (threadIdx.x - 32) % kChunks;
+  const int first = (threadIdx.x - 32) / kChunks;
+  const int32_t rows = place.RowsLeft(a);
+  const int32_t step_token = a.TokenOf(kStep);
+  const int32_t step_head = kStep - step_token * a.group;
+  int32_t token = a.TokenOf(place.tile.first_row + first);
+  int32_t head = place.tile.first_row + first - token * a.group;
+  const T* q = a.q + static_cast<int64_t>(place.kv_head) * a.group * kHeadDim + c * 8;
+  const uint64_t policy = EvictFirstPolicy();  // read once, so that K and V stay in the L2
+#pragma unroll 4
+  for (int r = first; r < kPrefillRows; r += kStep) {
     const bool valid = r < rows;
-    const int32_t row = valid ? place.tile.first_row + r : 0;
-    const int32_t token = row / a.group;
-    const int32_t head = place.kv_head * a.group + row - token * a.group;
-    const T* q =
-        a.q + (place.tile.token + token) * a.q_stride + static_cast<int64_t>(head) * kHeadDim + i % kChunks * 8;
-    CopyAsync16(shared + HopperShape<kHeadDim>::Offset(r, i % kChunks), q, valid);
+    const T* from = q + (place.tile.token + token) * a.q_stride + head * kHeadDim;
+    CopyAsync16Once(shared + HopperShape<kHeadDim>::Offset(r, c), valid ? from : q, valid, policy);
+    token += step_token;
+    head += step_head;
+    if (head >= a.group) {
+      head -= a.group;
+      ++token;
+    }
   }
 }
 
@@ -79,66 +91,80 @@ struct TileLoader {
     return (((page * a.kv_heads + place.kv_head) << (a.block_shift - 3))) + row / 8;
   }
 
-  __device__ __forceinline__ void Copy(const CUtensorMap* map, uint32_t full, uint32_t empty, uint32_t phase,
-                                       uint32_t to, int32_t group, int32_t rows) const {
-    WaitFor(empty, phase ^ 1);
+  __device__ __forceinline__ void Copy(const CUtensorMap* map, RingCursor<kHeadDim>& at, int32_t group,
+                                       int32_t rows) const {
+    WaitFor(shared.Empty(at.slot), at.phase ^ 1);
     const uint32_t lane = threadIdx.x & 31;
-    if (lane == 0) ArriveExpecting(full, Shape::kTileBytes);
+    if (lane == 0) ArriveExpecting(shared.Full(at.slot), Shape::kTileBytes);
     __syncwarp();
     if (lane * rows < Shape::kCols) {
-      CopyBox4(to + lane * (rows / 8) * Shape::kGroupBytes, map, full, 0, 0, 0, group);
+      CopyBox4(shared.Tile(at.slot) + lane * (rows / 8) * Shape::kGroupBytes, map, shared.Full(at.slot), 0, 0, 0,
+               group);
     }
-  }
-  __device__ __forceinline__ void Keys(uint32_t index, int32_t group, int32_t rows) const {
-    Copy(&args.k_map, shared.KeysFull(index), shared.KeysEmpty(index), shared.Phase(index), shared.Keys(index), group,
-         rows);
-  }
-  __device__ __forceinline__ void Values(uint32_t index, int32_t group, int32_t rows) const {
-    Copy(&args.v_map, shared.ValuesFull(index), shared.ValuesEmpty(index), shared.Phase(index), shared.Values(index),
-         group, rows);
+    at.Advance();
   }
 
-  // The last column tile first; K a tile ahead of V, as the consumers want them. index: of the first in the rings.
-  __device__ __forceinline__ void All(uint32_t index) const {
+  __device__ __forceinline__ void Ask() const {
+    if ((threadIdx.x & 31) == 0) ArriveAt(shared.Wanted());
+  }
+
+  // The last column tile first.
+  __device__ __forceinline__ void All(RingCursor<kHeadDim>& at) const {
+    constexpr int32_t kAhead = 2;  // tiles left when the next item is asked for
     const int32_t rows = min(1 << args.a.block_shift, Shape::kCols);
     int32_t tile = place.tile.first_tile + place.tile.tiles - 1;
     int32_t group = Group(tile, rows);
-    Keys(index, group, rows);
-    for (; tile > place.tile.first_tile; --tile, ++index) {
+    const int32_t ask_at = min(place.tile.first_tile + kAhead, tile);
+    if (ask_at == tile) Ask();
+    Copy(&args.k_map, at, group, rows);
+    for (; tile > place.tile.first_tile; --tile) {
+      if (ask_at == tile - 1) Ask();
       const int32_t next = Group(tile - 1, rows);
-      Keys(index + 1, next, rows);
-      Values(index, group, rows);
+      Copy(&args.k_map, at, next, rows);
+      Copy(&args.v_map, at, group, rows);
       group = next;
     }
-    Values(index, group, rows);
+    Copy(&args.v_map, at, group, rows);
   }
 };
 
+// Warp 0.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void Produce(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
-  constexpr int kQBuffers = HopperShape<kHeadDim>::kQBuffers;
-  const bool feeds = threadIdx.x < 32;
-  ItemTaker taker{static_cast<int32_t>(blockIdx.x), false};
-  uint32_t index = 0;
+__device__ __forceinline__ void ProduceTiles(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
+  constexpr int kPlaces = HopperShape<kHeadDim>::kPlaces;
+  RingCursor<kHeadDim> at;
   for (uint32_t i = 0;; ++i) {
-    if (threadIdx.x == 0) taker.Announce(args, shared.Place(i));
-    SyncNamed(kProducerBarrier, 128);
+    WaitFor(shared.PlaceFull(i), i / kPlaces & 1);
     const HopperPlace& place = *shared.Place(i);
-    if (feeds) {
-      if (place.kv_head < 0) return;
-      TileLoader<T, kHeadDim>{args, shared, place}.All(index);
-      index += place.tile.tiles;
-    } else {
-      const uint32_t buffer = i % kQBuffers;
-      WaitFor(shared.QueriesEmpty(buffer), (i / kQBuffers & 1) ^ 1);
-      const bool end = place.kv_head < 0;
-      if (!end) LoadQueryRows<T, kHeadDim>(args.a, place, shared.Queries(buffer));
+    if (place.kv_head < 0) return;
+    TileLoader<T, kHeadDim>{args, shared, place}.All(at);
+  }
+}
+
+// Warps 1 to 3. The next item is taken only when warp 0 is about to need it: until then it is anyone's.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void ProduceQueries(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
+  constexpr int kPlaces = HopperShape<kHeadDim>::kPlaces;
+  ItemTaker taker{static_cast<int32_t>(blockIdx.x), false};
+  for (uint32_t i = 0;; ++i) {
+    if (threadIdx.x == 32) {
+      if (i > 0) WaitFor(shared.Wanted(), (i - 1) & 1);
+      taker.Announce(args, shared.Place(i));
+      ArriveAt(shared.PlaceFull(i));
+    }
+    __syncwarp();
+    WaitFor(shared.PlaceFull(i), i / kPlaces & 1);
+    const HopperPlace& place = *shared.Place(i);
+    const bool end = place.kv_head < 0;
+    WaitFor(shared.QueriesEmpty(), (i & 1) ^ 1);  // at the end too, or a phase goes by unseen
+    if (!end) {
+      LoadQueryRows<T, kHeadDim>(args.a, place, shared.Queries());
       CopyAsyncCommit();
       CopyAsyncWait<0>();
       FenceForMatrixUnits();
-      ArriveAt(shared.QueriesFull(buffer));
-      if (end) return;
     }
+    ArriveAt(shared.QueriesFull());
+    if (end) return;
   }
 }
 

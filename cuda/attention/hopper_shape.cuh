@@ -21,15 +21,17 @@ struct HopperShape {
   static constexpr int kGroupBytes = kAtoms * kAtomBytes;  // 8 rows
   static constexpr int kQBytes = kPrefillRows / 8 * kGroupBytes;
   static constexpr int kTileBytes = kCols / 8 * kGroupBytes;
-  static constexpr int kQBuffers = kHeadDim > 128 ? 1 : 2;
-  static constexpr int kStages = 2;  // of K, and of V
-  static constexpr int kPlaces = 4;  // the producer, held by the stages, is at most three items ahead
-  static constexpr int kThreads = 384;
-  static constexpr int kBarriers = 4 * kStages + 2 * kQBuffers;
-  static constexpr int kBarrierOffset = kQBuffers * kQBytes + 2 * kStages * kTileBytes;
-  static constexpr int kPlaceOffset = kBarrierOffset + kBarriers * 8;
+  // A warpgroup keeps its rows of Q in registers where there is room; that spares shared memory a third of its reads.
+  static constexpr bool kQInRegisters = kHeadDim <= 128;
+  static constexpr int kPlaces = 4;  // Q of item i waits until the consumers are done with item i - 2
   static constexpr int kPlaceBytes = 64;
-  static constexpr int kSharedBytes = kPlaceOffset + kPlaces * kPlaceBytes + 1024;  // room to align
+  static constexpr int kMiscBytes = 1024;  // barriers, places
+  static constexpr int kRoom = 227 * 1024 - 1024 - kMiscBytes - kQBytes;
+  static constexpr int kSlots = kRoom / kTileBytes < 8 ? kRoom / kTileBytes : 8;  // of the ring of K and V tiles
+  static constexpr int kThreads = 384;
+  static constexpr int kPlaceOffset = kQBytes + kSlots * kTileBytes;
+  static constexpr int kBarrierOffset = kPlaceOffset + kPlaces * kPlaceBytes;
+  static constexpr int kSharedBytes = kPlaceOffset + kMiscBytes + 1024;  // room to align
 
   // Where 16-byte chunk c of row r lies.
   static __device__ __forceinline__ uint32_t Offset(int r, int c) {
@@ -57,51 +59,61 @@ struct HopperPlace {
   int32_t kv_head;
   int32_t unused[3];
 
-  __device__ __forceinline__ int32_t Rows(int32_t group) const { return tile.query_len * group; }
-  // Of a row's query token; rows past the end count as the last position.
-  __device__ __forceinline__ int32_t PositionOf(int32_t row, int32_t group) const {
-    return row < Rows(group) ? tile.length - tile.query_len + row / group : tile.length - 1;
+  // Of this sequence, from the tile's first on.
+  template <typename T>
+  __device__ __forceinline__ int32_t RowsLeft(const PrefillArgs<T>& a) const {
+    return tile.query_len * a.group - tile.first_row;
+  }
+  // Of the query token of the tile's row r; rows past the end count as the last position.
+  template <typename T>
+  __device__ __forceinline__ int32_t PositionOf(const PrefillArgs<T>& a, int32_t r) const {
+    const int32_t token = r < RowsLeft(a) ? a.TokenOf(tile.first_row + r) : tile.query_len - 1;
+    return tile.length - tile.query_len + token;
   }
 };
 static_assert(sizeof(HopperPlace) == 64);
 
 // Named barriers.
-inline constexpr uint32_t kProducerBarrier = 1;
 inline constexpr uint32_t kTurnBarrier = 2;       // + warpgroup
 inline constexpr uint32_t kWarpgroupBarrier = 4;  // + warpgroup
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Addresses in shared memory. A ring index counts tiles from the start of the kernel.
+// A place in the ring. Tiles of an item follow in the order of their use: K of the first, then K of tile t and V of
+// tile t - 1, then V of the last.
+template <int kHeadDim>
+struct RingCursor {
+  uint32_t slot = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void Advance() {
+    if (++slot == HopperShape<kHeadDim>::kSlots) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// Addresses in shared memory.
 template <int kHeadDim>
 struct HopperShared {
   using Shape = HopperShape<kHeadDim>;
   char* data;
   uint32_t base;
 
-  __device__ __forceinline__ static uint32_t Stage(uint32_t index) { return index % Shape::kStages; }
-  __device__ __forceinline__ static uint32_t Phase(uint32_t index) { return index / Shape::kStages & 1; }
   __device__ __forceinline__ uint32_t Barrier(uint32_t i) const { return base + Shape::kBarrierOffset + i * 8; }
-  __device__ __forceinline__ uint32_t KeysFull(uint32_t index) const { return Barrier(Stage(index)); }
-  __device__ __forceinline__ uint32_t KeysEmpty(uint32_t index) const { return Barrier(Shape::kStages + Stage(index)); }
-  __device__ __forceinline__ uint32_t ValuesFull(uint32_t index) const {
-    return Barrier(2 * Shape::kStages + Stage(index));
+  __device__ __forceinline__ uint32_t Full(uint32_t slot) const { return Barrier(slot); }
+  __device__ __forceinline__ uint32_t Empty(uint32_t slot) const { return Barrier(Shape::kSlots + slot); }
+  __device__ __forceinline__ uint32_t QueriesFull() const { return Barrier(2 * Shape::kSlots); }
+  __device__ __forceinline__ uint32_t QueriesEmpty() const { return Barrier(2 * Shape::kSlots + 1); }
+  // Of the kernel's item i: the place is written; the producer is about to need the item after it.
+  __device__ __forceinline__ uint32_t PlaceFull(uint32_t i) const {
+    return Barrier(2 * Shape::kSlots + 2 + i % Shape::kPlaces);
   }
-  __device__ __forceinline__ uint32_t ValuesEmpty(uint32_t index) const {
-    return Barrier(3 * Shape::kStages + Stage(index));
-  }
-  __device__ __forceinline__ uint32_t QueriesFull(uint32_t buffer) const {
-    return Barrier(4 * Shape::kStages + buffer);
-  }
-  __device__ __forceinline__ uint32_t QueriesEmpty(uint32_t buffer) const {
-    return Barrier(4 * Shape::kStages + Shape::kQBuffers + buffer);
-  }
-  __device__ __forceinline__ uint32_t Queries(uint32_t buffer) const { return base + buffer * Shape::kQBytes; }
-  __device__ __forceinline__ uint32_t Keys(uint32_t index) const {
-    return base + Shape::kQBuffers * Shape::kQBytes + Stage(index) * Shape::kTileBytes;
-  }
-  __device__ __forceinline__ uint32_t Values(uint32_t index) const {
-    return Keys(index) + Shape::kStages * Shape::kTileBytes;
+  __device__ __forceinline__ uint32_t Wanted() const { return Barrier(2 * Shape::kSlots + 2 + Shape::kPlaces); }
+  __device__ __forceinline__ uint32_t Queries() const { return base; }
+  __device__ __forceinline__ uint32_t Tile(uint32_t slot) const {
+    return base + Shape::kQBytes + slot * Shape::kTileBytes;
   }
   // Of the kernel's item i.
   __device__ __forceinline__ HopperPlace* Place(uint32_t i) const {

@@ -12,6 +12,8 @@ namespace fastllm::cuda {
 template <int kHeadDim>
 struct HopperState {
   static constexpr int kCols = PrefillCols(kHeadDim);
+  static constexpr bool kQInRegisters = HopperShape<kHeadDim>::kQInRegisters;
+  uint32_t q[kQInRegisters ? kHeadDim / 16 : 1][4];
   float o[kHeadDim / 2];
   float s[kCols / 2];
   uint32_t p[kCols / 16][4];
@@ -19,15 +21,39 @@ struct HopperState {
   float l[2];  // sum of weights of this thread's columns
 };
 
-// s = Q K^T of this warpgroup's rows; issued, not waited for.
+// Before an item's first tile.
+template <int kHeadDim>
+__device__ __forceinline__ void Clear(HopperState<kHeadDim>& st) {
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 2; ++i) st.o[i] = 0.0f;
+  st.m[0] = st.m[1] = -INFINITY;
+  st.l[0] = st.l[1] = 0.0f;
+}
+
+// This warp's rows of Q from shared memory. row0: its first row.
+template <int kHeadDim>
+__device__ __forceinline__ void ReadQueries(HopperState<kHeadDim>& st, uint32_t queries, int row0) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int d = 0; d < kHeadDim / 16; ++d) {
+    LoadMatrix4(st.q[d], queries + HopperShape<kHeadDim>::Offset(row0 + lane % 16, 2 * d + lane / 16));
+  }
+}
+
+// s = Q K^T of this warpgroup's rows, at `queries` if not in registers; issued, not waited for.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void IssueScores(HopperState<kHeadDim>& st, uint32_t q, uint32_t k) {
+__device__ __forceinline__ void IssueScores(HopperState<kHeadDim>& st, uint32_t queries, uint32_t k) {
   using Shape = HopperShape<kHeadDim>;
+  const uint64_t a = SwizzledOperand<Shape::kRowBytes>(queries, Shape::kGroupBytes, 16);
+  const uint64_t b = SwizzledOperand<Shape::kRowBytes>(k, Shape::kGroupBytes, 16);
 #pragma unroll
   for (int d = 0; d < kHeadDim; d += 16) {
     const uint32_t at = d / Shape::kAtom * Shape::kAtomBytes + d % Shape::kAtom * 2;
-    MultiplyShared<T>(st.s, SwizzledOperand<Shape::kRowBytes>(q + at, Shape::kGroupBytes, 16),
-                      SwizzledOperand<Shape::kRowBytes>(k + at, Shape::kGroupBytes, 16), d > 0);
+    if constexpr (Shape::kQInRegisters) {
+      MultiplyRegistersByRows<T>(st.s, st.q[d / 16], OperandAt(b, at), d > 0);
+    } else {
+      MultiplyShared<T>(st.s, OperandAt(a, at), OperandAt(b, at), d > 0);
+    }
   }
   WarpgroupCommit();
 }
@@ -36,11 +62,10 @@ __device__ __forceinline__ void IssueScores(HopperState<kHeadDim>& st, uint32_t 
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void IssueValues(HopperState<kHeadDim>& st, uint32_t v) {
   using Shape = HopperShape<kHeadDim>;
+  const uint64_t b = SwizzledOperand<Shape::kRowBytes>(v, Shape::kGroupBytes, Shape::kAtomBytes);
 #pragma unroll
   for (int t = 0; t < Shape::kCols / 16; ++t) {
-    MultiplyRegisters<T>(
-        st.o, st.p[t],
-        SwizzledOperand<Shape::kRowBytes>(v + t * 2 * Shape::kGroupBytes, Shape::kGroupBytes, Shape::kAtomBytes));
+    MultiplyRegisters<T>(st.o, st.p[t], OperandAt(b, t * 2 * Shape::kGroupBytes));
   }
   WarpgroupCommit();
 }

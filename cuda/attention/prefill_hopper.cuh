@@ -1,5 +1,5 @@
 // The prefill kernel for Hopper: the plan and rows of prefill.cuh, in one persistent block per multiprocessor. A
-// producer warpgroup (hopper_produce.cuh) takes work items, fetches Q and streams K and V through rings of stages; two
+// producer warpgroup (hopper_produce.cuh) takes work items, fetches Q and streams K and V through a ring of tiles; two
 // consumer warpgroups (hopper_consume.cuh) of 64 rows each take turns on the matrix units, so that one computes its
 // softmax while the other multiplies, and within a warpgroup the softmax of a tile runs beside P V of the tile before
 // (Shah et al., FlashAttention-3, 2024). Tiles of an item go from its last column to its first, so that only the first
@@ -16,16 +16,14 @@ namespace fastllm::cuda {
 template <int kHeadDim>
 __device__ __forceinline__ void InitBarriers(const HopperShared<kHeadDim>& shared) {
   using Shape = HopperShape<kHeadDim>;
-  for (uint32_t i = 0; i < Shape::kStages; ++i) {
-    InitBarrier(shared.KeysFull(i), 1);
-    InitBarrier(shared.ValuesFull(i), 1);
-    InitBarrier(shared.KeysEmpty(i), kPrefillWarps);
-    InitBarrier(shared.ValuesEmpty(i), kPrefillWarps);
+  for (uint32_t i = 0; i < Shape::kSlots; ++i) {
+    InitBarrier(shared.Full(i), 1);
+    InitBarrier(shared.Empty(i), kPrefillWarps);
   }
-  for (uint32_t i = 0; i < Shape::kQBuffers; ++i) {
-    InitBarrier(shared.QueriesFull(i), kQueryThreads);
-    InitBarrier(shared.QueriesEmpty(i), kPrefillWarps);
-  }
+  InitBarrier(shared.QueriesFull(), kQueryThreads);
+  InitBarrier(shared.QueriesEmpty(), kPrefillWarps);
+  for (uint32_t i = 0; i < Shape::kPlaces; ++i) InitBarrier(shared.PlaceFull(i), 1);
+  InitBarrier(shared.Wanted(), 1);
   FenceBarrierInit();
 }
 
@@ -47,11 +45,15 @@ __global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1)
   const uint32_t group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {
     GiveRegisters<40>();
-    Produce<T, kHeadDim>(args, shared);
+    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) {
+      ProduceTiles<T, kHeadDim>(args, shared);
+    } else {
+      ProduceQueries<T, kHeadDim>(args, shared);
+    }
   } else {
     TakeRegisters<232>();
     const int row0 = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0) * 16;
-    HopperConsumer<T, kHeadDim>{args, shared, group - 1, row0, {}, 0}.All();
+    HopperConsumer<T, kHeadDim>{args, shared, group - 1, row0, {shared, group - 1, {}}, {}}.All();
   }
 #else
   __trap();  // the launcher never picks it on other devices

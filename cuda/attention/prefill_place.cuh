@@ -21,9 +21,20 @@ struct PrefillArgs {
   int32_t max_blocks;
   int32_t kv_heads;
   int32_t group;
+  uint32_t group_magic;  // MagicOf(group)
   int32_t block_shift;
   float scale_log2;
+
+  // row / group, for rows of up to 2^32 / group.
+  __device__ __forceinline__ int32_t TokenOf(int32_t row) const {
+    return group == 1 ? row : static_cast<int32_t>(__umulhi(static_cast<uint32_t>(row), group_magic));
+  }
 };
+
+// Rounded up, so that the high half of n * magic is n / group.
+inline uint32_t MagicOf(int32_t group) {
+  return static_cast<uint32_t>(((uint64_t{1} << 32) + group - 1) / static_cast<uint64_t>(group));
+}
 
 template <int kHeadDim>
 struct PrefillShape {

@@ -22,6 +22,11 @@ __device__ __forceinline__ uint64_t SwizzledOperand(uint32_t address, uint32_t g
          static_cast<uint64_t>(group >> 4) << 32 | (kRowBytes == 128 ? uint64_t{1} : uint64_t{2}) << 62;
 }
 
+// The operand `bytes` further on.
+__device__ __forceinline__ uint64_t OperandAt(uint64_t operand, uint32_t bytes) {
+  return (operand & 0xffffffff00000000) | (static_cast<uint32_t>(operand) + (bytes >> 4));
+}
+
 // Before the first instruction that reads registers written since the last wait.
 __device__ __forceinline__ void WarpgroupFence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ __forceinline__ void WarpgroupCommit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
@@ -89,6 +94,22 @@ __device__ __forceinline__ void MultiplyShared(float (&d)[32], uint64_t a, uint6
   } else {
     FASTLLM_SHARED("64", "bf16", FASTLLM_NAMES_0, "32", "33", "34", FASTLLM_REGISTERS_32(d, 0));
   }
+}
+
+// d (+)= a b; a 64x16 from registers (as A of m16n8k16), b 16x128 from shared memory as [n][k].
+template <typename T>
+__device__ __forceinline__ void MultiplyRegistersByRows(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
+#define FASTLLM_BY_ROWS(type)                                                                                         \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type \
+               " {" FASTLLM_NAMES_0 ", " FASTLLM_NAMES_32 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"            \
+               : FASTLLM_REGISTERS_32(d, 0), FASTLLM_REGISTERS_32(d, 32)                                              \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int32_t>(add)))
+  if constexpr (__is_same(T, __half)) {
+    FASTLLM_BY_ROWS("f16");
+  } else {
+    FASTLLM_BY_ROWS("bf16");
+  }
+#undef FASTLLM_BY_ROWS
 }
 
 #define FASTLLM_FROM_REGISTERS(n, type, names, a0, a1, a2, a3, b_at, ...)                                             \

@@ -27,6 +27,7 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   a.max_blocks = p.max_blocks;
   a.kv_heads = s.kv_heads;
   a.group = s.group;
+  a.group_magic = MagicOf(s.group);
   a.block_shift = s.block_shift;
   a.scale_log2 = p.scale * 1.44269504f;
   return a;

@@ -54,7 +54,7 @@ class HttpClient:
                     if data == b"[DONE]":
                         return
                     event = json.loads(data)
-                    if "error" in event and event["error"]:
+                    if event.get("error"):
                         raise HttpError(200, json.dumps(event["error"]))
                     yield event
         finally:
@@ -71,8 +71,8 @@ class HttpClient:
     async def _send(self, method: str, path: str, body: dict | None):
         data = b"" if body is None else json.dumps(body).encode()
         head = (
-            f"{method} {self._base}{path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nConnection: close\r\n{self._key}"
-            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+            f"{method} {self._base}{path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nConnection: close\r\n"
+            f"{self._key}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         )
         try:
             opening = asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=MAX_LINE)

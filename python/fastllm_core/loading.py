@@ -1,5 +1,6 @@
 """What LLM and AsyncLLM have in common: options -> engine and tokenizer."""
 
+import threading
 from pathlib import Path
 
 from fastllm_core import vllm_keywords
@@ -21,16 +22,43 @@ def load(model: str, tokenizer: str | None, skip_tokenizer_init: bool, options: 
 
     _check_folder(Path(config.model))
     source = resolve_model(tokenizer) if tokenizer else config.model
+    if source == config.model and source.endswith(".gguf"):
+        # The engine reads the vocabulary of its own GGUF file itself, so neither waits for the other.
+        return _side_by_side(lambda: Engine.create(config, None, processors), lambda: load_tokenizer(source))
     loaded = load_tokenizer(source)
-    # The engine reads the vocabulary of its own GGUF file itself.
-    own = source == config.model and source.endswith(".gguf")
-    table = None if own else loaded.token_table()
+    table = loaded.token_table()
     engine = Engine.create(config, table, processors)
-    if table is None and not own:
+    if table is None:
         from fastllm_core.library_text import LibraryTextEngine
 
         return LibraryTextEngine(engine, loaded), loaded
     return engine, loaded
+
+
+def _side_by_side(make_engine, make_tokenizer):
+    """(engine, tokenizer), the engine made on a thread of its own. The tokenizer's error goes before the engine's."""
+    made: list = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(make_engine())
+        except BaseException as e:  # raised below, on the caller's thread
+            errors.append(e)
+
+    thread = threading.Thread(target=run, name="fastllm-load")
+    thread.start()
+    try:
+        tokenizer = make_tokenizer()
+    except BaseException:
+        thread.join()
+        for engine in made:
+            engine.shutdown()
+        raise
+    thread.join()
+    if errors:
+        raise errors[0]
+    return made[0], tokenizer
 
 
 def _check_folder(model: Path) -> None:

@@ -20,7 +20,7 @@ def greedy(n: int, **more) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def llm():
-    llm = AsyncLLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100)
+    llm = AsyncLLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100, cpu_precision="float32")
     yield llm
     llm.shutdown()
 

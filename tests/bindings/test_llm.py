@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from fastllm_core._C import GenerationRequest
+from fastllm_core._C import ExtraKeys, GenerationRequest
 
 from fastllm_core import LLM, EngineDeadError, InvalidArgumentError, SamplingParams, UnknownOptionError
 
@@ -23,7 +23,7 @@ def greedy(n: int, **more) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def llm():
-    with LLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100) as llm:
+    with LLM(model="smollm2", max_model_len=512, num_gpu_blocks_override=100, cpu_precision="float32") as llm:
         yield llm
 
 
@@ -226,7 +226,7 @@ def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(InvalidArgumentError, match="stop must not hold half of a surrogate pair"):
         SamplingParams(stop=["\ud800"])
     with pytest.raises(InvalidArgumentError, match="cache_salt must not hold half of a surrogate pair"):
-        GenerationRequest([1], SamplingParams(), "\ud800")
+        ExtraKeys(cache_salt="\ud800")
 
 
 def test_a_message_that_is_cut_within_a_character():

@@ -39,7 +39,7 @@ def test_lost_events_are_counted(tiny_options):
 
 def test_a_pin_survives_a_load_that_takes_the_whole_pool(tiny_options):
     options = tiny_options | {"num_gpu_blocks_override": 9}
-    others = [[200 + n] * 100 for n in range(6)]
+    others = [[200 + n] * 90 for n in range(6)]  # all blocks but the two that are pinned
     with LLM(**options) as llm:
         llm.generate(PROMPT, ONE, use_tqdm=False)
         assert llm.pin_prefix(PROMPT) == 32

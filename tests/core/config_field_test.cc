@@ -122,7 +122,7 @@ TEST(Fields, UnknownNameSuggestsTheNearest) {
   SamplingParams p;
   EXPECT_EQ(SetField(p, "temprature", 1.0).message(), "unknown option 'temprature'; did you mean 'temperature'?");
   const std::string far = GetField(p, "qqqqqq").status().message();
-  EXPECT_EQ(far.substr(0, 63), "unknown option 'qqqqqq'; known options: temperature, top_p, top");
+  EXPECT_EQ(far.substr(0, 63), "unknown option 'qqqqqq'; known options: n, temperature, top_p, ");
 }
 
 TEST(Fields, EditDistanceCountsNeighbourSwapsAsOne) {
@@ -168,8 +168,8 @@ TEST(Fields, ListsAllFieldsWithDefaultsThatPass) {
   EXPECT_EQ(find("load_format").choices, (std::vector<std::string>{"auto", "gguf", "safetensors", "dummy"}));
   EXPECT_EQ(find("block_size").default_value, FieldValue(int64_t{16}));
   EXPECT_EQ(find("block_size").hi, 1024);
-  EXPECT_EQ(ListFields<SamplingParams>().front().name, "temperature");
-  EXPECT_EQ(ListFields<SamplingParams>().front().type, "float");
+  EXPECT_EQ(ListFields<SamplingParams>().front().name, "n");
+  EXPECT_EQ(ListFields<SamplingParams>().front().type, "int32");
 }
 
 TEST(Fields, ReadsCommandLineWords) {

@@ -1,11 +1,14 @@
 // Log probabilities on their way from the executor to the deltas, and output_kind.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine_core.h"
+#include "core/engine/outbox.h"
 #include "engine_fixture.h"
 
 namespace fastllm {
@@ -46,6 +49,33 @@ Logprobs Follow(EngineCore* engine, RequestId id) {
 
 EngineCore MakeEngine(const SchedConfig& sched = Sched(), const KvConfig& kv = Kv()) {
   return EngineCore(sched, kv, std::make_unique<FakeExecutor>(CountUp), Letters());
+}
+
+// What is not drained in time joins what is pending.
+TEST(Outbox, JoinedNewsKeepTokensTextAndLogprobsInOrder) {
+  RequestDelta delta, later;
+  delta.request_id = later.request_id = 1;
+  delta.token_ids = {3, 4};
+  delta.text = "de";
+  delta.logprobs = Expected(delta.token_ids, 7);
+  delta.prompt_logprobs = {{}, {{1, -1.0f, 1}}};
+  later.token_ids = {5};
+  later.text = "f";
+  later.logprobs = Expected(later.token_ids, 9);
+  later.finish_reason = FinishReason::kLength;
+  Outbox outbox;
+  std::vector<RequestDelta> news = {delta}, used, drained;
+  outbox.Push(&news, &used);
+  news = {later};
+  outbox.Push(&news, &used);
+  outbox.Drain(milliseconds(0), &drained);
+  ASSERT_EQ(drained.size(), 1u);
+  delta = drained[0];
+  EXPECT_EQ(delta.token_ids, (Ids{3, 4, 5}));
+  EXPECT_EQ(delta.text, "def");
+  EXPECT_EQ(delta.logprobs, Expected(delta.token_ids, 7));
+  EXPECT_EQ(delta.prompt_logprobs.size(), 2u);
+  EXPECT_EQ(delta.finish_reason, FinishReason::kLength);
 }
 
 TEST(EngineLogprobs, OnePerTokenForWhoAskedAndNoneForOthers) {
@@ -138,6 +168,7 @@ TEST(EngineLogprobs, FinalOnlyIsOneDeltaWithEverything) {
   EXPECT_EQ(got.num_deltas, 1);
   EXPECT_EQ(got.last.token_ids, (Ids{3, 4, 5, 6, 7}));
   EXPECT_EQ(got.last.text, "defgh");
+  EXPECT_EQ(got.last.text_offsets, (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(got.last.logprobs, Expected(got.last.token_ids, 3));
   EXPECT_EQ(got.last.prompt_logprobs.size(), 3u);
   EXPECT_EQ(got.last.finish_reason, FinishReason::kLength);

@@ -19,7 +19,7 @@ StepPlan SamplePlan() {
   added.tokens = {1, 2, 3, -1, std::numeric_limits<int32_t>::max()};
   added.num_prompt_tokens = 4;
   added.num_computed_tokens = 2;
-  added.sampling = {0.7f, 0.9f, 40, 0.05f, 0xDEADBEEFCAFEF00D, 3, {2, 11}, 0.8f, 1.5f, 0.25f, 0.2f};
+  added.sampling = {0.7f, 0.9f, 40, 0.05f, 0xDEADBEEFCAFEF00D, 3, {2, 11}, 0.8f, 1.5f, 0.25f, 0.2f, {}, {}, {}, {}};
   added.sampling.logits = LogitsSpec{
       1.1f, 0.5f, -0.25f, {{7, -1.5f}, {9, 100.0f}}, {3, 1, 2}, {{5}, {6, 7, 8}}, 0.8f, 1.75f, 3, 512, {10, 20}};
   added.sampling.logprobs = LogprobsSpec{5, {1, 30000}};

@@ -8,6 +8,8 @@ import pytest
 
 from fastllm_core import LLM, SamplingParams
 
+EXACT = {"cpu_precision": "float32"}  # for comparisons with what transformers computes in float32
+
 DATA = pathlib.Path(__file__).parent / "data"
 
 

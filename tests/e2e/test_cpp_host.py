@@ -73,7 +73,7 @@ def test_installed_files(prefix):
 
 def test_ids_equal_the_reference(host, golden):
     prompt = next(p for p in golden if p["name"] == "plain_en")
-    done = run_host(host, smollm2_gguf(), 48, *prompt["prompt_ids"])
+    done = run_host(host, "--float32", smollm2_gguf(), 48, *prompt["prompt_ids"])
     assert done.returncode == 0, done.stderr
     ids, text = done.stdout.split("\n", 1)
     assert [int(word) for word in ids.split()] == prompt["hf_fp32"]["ids"]

@@ -4,7 +4,7 @@ import math
 import pathlib
 
 import pytest
-from conftest import greedy
+from conftest import EXACT, greedy
 
 from fastllm_core import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 
@@ -109,8 +109,8 @@ def test_prompt_logprobs_do_not_depend_on_chunks(make_llm, golden, chunk):
 
 def test_raw_values_are_those_of_transformers(make_llm, golden):
     """The five best of the first steps, in float32; logprobs by the sum that transformers had."""
-    logits = make_llm(**OPTIONS, logprobs_mode="raw_logits")
-    logprobs = make_llm(**OPTIONS)
+    logits = make_llm(**OPTIONS, **EXACT, logprobs_mode="raw_logits")
+    logprobs = make_llm(**OPTIONS, **EXACT)
     for case in golden[:4]:
         want = case["hf_fp32"]["top5"][:3]
         out = run(logits, case["prompt_ids"], greedy(3, logprobs=5)).outputs[0]

@@ -80,13 +80,13 @@ struct Rounded {
   std::vector<float> scale;
 };
 
-Rounded Round(const std::vector<float>& x) {
+Rounded Round(const std::vector<float>& x, int32_t group) {
   Rounded r;
-  for (size_t b = 0; b < x.size(); b += kQuantBlock) {
+  for (size_t b = 0; b < x.size(); b += group) {
     float amax = 0.0f;
-    for (int i = 0; i < kQuantBlock; ++i) amax = std::max(amax, std::abs(x[b + i]));
+    for (int i = 0; i < group; ++i) amax = std::max(amax, std::abs(x[b + i]));
     const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
-    for (int i = 0; i < kQuantBlock; ++i) r.q.push_back(static_cast<int32_t>(std::nearbyint(x[b + i] * inverse)));
+    for (int i = 0; i < group; ++i) r.q.push_back(static_cast<int32_t>(std::nearbyint(x[b + i] * inverse)));
     r.scale.push_back(amax / 127.0f);
   }
   return r;
@@ -95,7 +95,7 @@ Rounded Round(const std::vector<float>& x) {
 class QuantLinear : public ArmTest {
  protected:
   std::vector<float> Run(const std::vector<float>& x, const std::vector<QuantWeight>& parts, const float* bias,
-                         int32_t rows, int32_t threads = 2) {
+                         int32_t rows, int32_t threads = 2, int32_t x_group = 32) {
     QuantLinearParams p;
     p.parts = parts.data();
     p.num_parts = static_cast<int32_t>(parts.size());
@@ -106,35 +106,43 @@ class QuantLinear : public ArmTest {
     p.x = x.data();
     p.bias = bias;
     p.num_rows = rows;
+    p.x_group = x_group;
     Get<QuantLinearFn>(OpId::kQuantLinear)(p, OpContext{nullptr, threads});
     return out;
   }
 };
 
+// `rows` rows against w, each element against float64.
+void ExpectNear(const std::vector<float>& out, const std::vector<float>& x, const Packed& w,
+                const std::vector<float>& bias, int32_t rows, int32_t group) {
+  const Rounded r = Round(x, group);
+  const int32_t n = w.weight.n, k = w.weight.k;
+  for (int32_t t = 0; t < rows; ++t) {
+    for (int32_t i = 0; i < n; ++i) {
+      double want = bias[i], size = std::abs(want);
+      for (int32_t j = 0; j < k; ++j) {
+        const int64_t at = int64_t{t} * k + j;
+        const double term = double(r.q[at]) * r.scale[at / group] * w.values[int64_t{i} * k + j];
+        want += term;
+        size += std::abs(term);
+      }
+      // Each group is three roundings, of values that the minimum may make some times larger than the sum.
+      ASSERT_NEAR(out[t * n + i], want, 1e-6 * size + 1e-30)
+          << TraitsOf(w.weight.format).name << ", " << rows << " rows, n " << n << ", element " << t << "," << i;
+    }
+  }
+}
+
 TEST_P(QuantLinear, EqualsFloat64OnTheRoundedInput) {
   for (const WeightType type : kTypes) {
-    const auto step = static_cast<int32_t>(runtime::WeightBlockElements(type));
+    const int32_t k = runtime::WeightBlockElements(type) == 256 ? 512 : 96;
     for (const int32_t n : {1, 15, 16, 17, 50}) {
-      const int32_t k = step == 256 ? 512 : 96;
       const Packed w = MakePacked(type, n, k, 7 + n);
       const auto bias = RandomNormal(n, 3);
       for (const int32_t rows : {1, 2, 3, 5, 12, 13, 27}) {
         const auto x = RandomNormal(int64_t{rows} * k, 100 + rows);
-        const Rounded r = Round(x);
-        const auto out = Run(x, {w.weight}, bias.data(), rows);
-        for (int32_t t = 0; t < rows; ++t) {
-          for (int32_t i = 0; i < n; ++i) {
-            double want = bias[i], size = std::abs(want);
-            for (int32_t j = 0; j < k; ++j) {
-              const int64_t at = int64_t{t} * k + j;
-              const double term = double(r.q[at]) * r.scale[at / kQuantBlock] * w.values[int64_t{i} * k + j];
-              want += term;
-              size += std::abs(term);
-            }
-            // Each block is three roundings, of values that the minimum may make some times larger than the sum.
-            ASSERT_NEAR(out[t * n + i], want, 1e-6 * size + 1e-30)
-                << WeightTypeName(type) << ", " << rows << " rows, n " << n << ", element " << t << "," << i;
-          }
+        for (const int32_t group : {32, 16}) {
+          ExpectNear(Run(x, {w.weight}, bias.data(), rows, 2, group), x, w, bias, rows, group);
         }
       }
     }
@@ -149,11 +157,13 @@ TEST_P(QuantLinear, SameBitsAsThePlainArm) {
     constexpr int32_t kRows = 31, kN = 45, kK = 768;
     const Packed w = MakePacked(type, kN, kK, 11);
     const auto x = RandomNormal(int64_t{kRows} * kK, 12, 3.0f);
-    const auto got = Run(x, {w.weight}, nullptr, kRows);
-    std::vector<float> want(got.size());
-    QuantLinearParams p{want.data(), x.data(), &w.weight, nullptr, 1, kRows, kN, kK};
-    fn(p, OpContext{});
-    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0) << WeightTypeName(type);
+    for (const int32_t group : {32, 16}) {
+      const auto got = Run(x, {w.weight}, nullptr, kRows, 2, group);
+      std::vector<float> want(got.size());
+      QuantLinearParams p{want.data(), x.data(), &w.weight, nullptr, 1, kRows, kN, kK, group};
+      fn(p, OpContext{});
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0) << WeightTypeName(type) << " " << group;
+    }
   }
 }
 
@@ -163,12 +173,14 @@ TEST_P(QuantLinear, BitsOfARowDoNotDependOnItsMatesOrThreads) {
                c = MakePacked(WeightType::kQ6_K, 40, kK, 23);
   const std::vector<QuantWeight> parts = {a.weight, b.weight, c.weight};
   const auto x = RandomNormal(int64_t{kRows} * kK, 24);
-  const auto all = Run(x, parts, nullptr, kRows, 3);
-  const int64_t n = static_cast<int64_t>(all.size()) / kRows;
-  EXPECT_EQ(std::memcmp(all.data(), Run(x, parts, nullptr, kRows, 1).data(), all.size() * 4), 0);
-  for (int32_t t = 0; t < kRows; ++t) {
-    const std::vector<float> row(x.begin() + t * kK, x.begin() + (t + 1) * kK);
-    ASSERT_EQ(std::memcmp(Run(row, parts, nullptr, 1).data(), all.data() + t * n, n * 4), 0) << "row " << t;
+  for (const int32_t group : {32, 16}) {
+    const auto all = Run(x, parts, nullptr, kRows, 3, group);
+    const int64_t n = static_cast<int64_t>(all.size()) / kRows;
+    EXPECT_EQ(std::memcmp(all.data(), Run(x, parts, nullptr, kRows, 1, group).data(), all.size() * 4), 0);
+    for (int32_t t = 0; t < kRows; ++t) {
+      const std::vector<float> row(x.begin() + t * kK, x.begin() + (t + 1) * kK);
+      ASSERT_EQ(std::memcmp(Run(row, parts, nullptr, 1, 2, group).data(), all.data() + t * n, n * 4), 0) << "row " << t;
+    }
   }
 }
 

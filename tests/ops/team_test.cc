@@ -2,6 +2,8 @@
 #include "ops/cpu/team.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <numeric>
@@ -75,6 +77,22 @@ TEST(Team, ItemsAreTakenOnce) {
     ++taken[i];
   });
   for (const auto& t : taken) ASSERT_EQ(t, 1);
+}
+
+TEST(Team, AForkedChildGetsThreadsOfItsOwn) {
+  std::atomic<int> runs{0};
+  Team::OfThisThread().Run(2, kMuch, [&](const Team::Member&) { ++runs; });
+  const pid_t child = fork();
+  if (child == 0) {
+    std::atomic<int> in_child{0};
+    Team::OfThisThread().Run(2, kMuch, [&](const Team::Member&) { ++in_child; });
+    _exit(in_child == 2 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  Team::OfThisThread().Run(2, kMuch, [&](const Team::Member&) { ++runs; });
+  EXPECT_EQ(runs, 4);
 }
 
 TEST(Team, EachThreadHasItsOwnAndEndsItWithItself) {

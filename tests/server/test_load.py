@@ -20,9 +20,7 @@ class Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             data = json.dumps(body).encode()
-            head = (
-                f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            )
+            head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
             writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
             if cut_after is not None:
                 if cut_after:

@@ -25,7 +25,7 @@ struct DeviceFacts {
   int64_t available_bytes = 0;  // memory that may still be taken after the weights
   // The KV cache without kv_cache_memory_bytes; 0: the smaller of 4 GiB and 40 % of available_bytes.
   int64_t kv_budget_bytes = 0;
-  std::string kv_budget_reason;
+  std::string kv_budget_reason = {};
   int32_t usable_cores = 1;  // allowed by affinity and cgroup
 };
 

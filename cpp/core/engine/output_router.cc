@@ -109,11 +109,13 @@ void OutputRouter::Send(Live* live) {
     to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
   };
   append(all.token_ids, delta.token_ids);
+  append(all.text_offsets, delta.text_offsets);
   append(all.logprobs, delta.logprobs);
   append(all.prompt_logprobs, delta.prompt_logprobs);
   all.text += delta.text;
   if (delta.finish_reason == FinishReason::kNone) return TakeBack();
   std::swap(all.token_ids, delta.token_ids);
+  std::swap(all.text_offsets, delta.text_offsets);
   std::swap(all.logprobs, delta.logprobs);
   std::swap(all.prompt_logprobs, delta.prompt_logprobs);
   std::swap(all.text, delta.text);

@@ -108,7 +108,8 @@ enum class PauseMode : uint8_t {
 class FASTLLM_API Engine {
  public:
   // Loads the model and starts the engine thread. `tokens` enables text output and stop strings; when absent, a
-  // table is made from the model file if it carries one (GGUF does). Errors: what is wrong with which value.
+  // table is made from the model file if it carries one (GGUF does). Logits processors need device cpu. Errors: what
+  // is wrong with which value.
   static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config, std::optional<TokenTable> tokens = {},
                                                 std::vector<std::shared_ptr<LogitsProcessor>> logits_processors = {});
   virtual ~Engine() = default;

@@ -13,41 +13,68 @@ namespace {
 // Below this a block counts as zeros: 127 / amax would not be finite.
 constexpr float kLeastMax = 1e-30f;
 
-void StoreBlock(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, int32_t b, const int8_t* q,
-                float scale) {
+// Row r of the tile's planes for a block whose q are given, with the scales of its halves (equal unless fine).
+void StoreBlock(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, int64_t b, const int8_t* q,
+                const float* scale) {
   const int64_t blocks = rows.k / kQuantBlock;
-  int32_t halves[2] = {0, 0};
+  int32_t sum[2] = {0, 0};
   for (int32_t i = 0; i < kQuantBlock; ++i) {
-    halves[i / 16] += q[i];
-    rows.q[tile * rows.k + (int64_t{b} * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4] = q[i];
+    sum[i / 16] += q[i];
+    rows.q[tile * rows.k + (b * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4] = q[i];
   }
-  const int64_t at = tile * blocks + int64_t{b} * count + r;
-  const int32_t sum = halves[0] + halves[1];
-  rows.scale[at] = scale;
-  if (rows.sum != nullptr) rows.sum[at] = scale * static_cast<float>(sum);
-  if (rows.shift8 != nullptr) rows.shift8[at] = -8 * sum;
-  if (rows.shift16 != nullptr) rows.shift16[at] = -16 * sum;
-  if (rows.shift128 != nullptr) rows.shift128[at] = -128 * sum;
-  if (rows.shift32 == nullptr) return;
-  for (int32_t h = 0; h < 2; ++h) rows.shift32[2 * tile * blocks + (2 * int64_t{b} + h) * count + r] = -32 * halves[h];
+  const int64_t at = tile * blocks + b * count + r;
+  const int64_t half[2] = {2 * tile * blocks + 2 * b * count + r, 2 * tile * blocks + (2 * b + 1) * count + r};
+  for (int32_t h = 0; h < 2; ++h) {
+    if (rows.shift32 != nullptr) rows.shift32[half[h]] = -32 * sum[h];
+    if (!rows.fine) continue;
+    rows.scale[half[h]] = scale[h];
+    if (rows.shift8 != nullptr) rows.shift8[half[h]] = -8 * sum[h];
+    if (rows.shift16 != nullptr) rows.shift16[half[h]] = -16 * sum[h];
+    if (rows.shift128 != nullptr) rows.shift128[half[h]] = -128 * sum[h];
+  }
+  if (rows.fine) {
+    if (rows.sum == nullptr) return;
+    const float first = scale[0] * static_cast<float>(sum[0]);
+    const float second = scale[1] * static_cast<float>(sum[1]);
+    rows.sum[at] = first + second;
+    return;
+  }
+  const int32_t whole = sum[0] + sum[1];
+  rows.scale[at] = scale[0];
+  if (rows.sum != nullptr) rows.sum[at] = scale[0] * static_cast<float>(whole);
+  if (rows.shift8 != nullptr) rows.shift8[at] = -8 * whole;
+  if (rows.shift16 != nullptr) rows.shift16[at] = -16 * whole;
+  if (rows.shift128 != nullptr) rows.shift128[at] = -128 * whole;
+}
+
+// Rounds n values that share a scale; returns the scale.
+float RoundGroup(const float* values, int32_t n, int8_t* q) {
+  uint32_t max = 0;  // of the magnitudes as integers: a NaN is above all numbers
+  for (int32_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFFu;
+    if (magnitude > max) max = magnitude;
+  }
+  const float amax = std::bit_cast<float>(max);
+  const float inverse = amax >= kLeastMax ? 127.0f / amax : 0.0f;
+  for (int32_t i = 0; i < n; ++i) {
+    const float v = values[i] * inverse;
+    q[i] = std::isnan(v) ? int8_t{-128} : static_cast<int8_t>(std::nearbyint(v));
+  }
+  return amax / 127.0f;
 }
 
 void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count, int32_t row) {
   for (int32_t b = 0; b < rows.k / kQuantBlock; ++b) {
     const float* values = x + int64_t{row} * rows.k + int64_t{b} * kQuantBlock;
-    uint32_t max = 0;  // of the magnitudes as integers: a NaN is above all numbers
-    for (int32_t i = 0; i < kQuantBlock; ++i) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFFu;
-      if (magnitude > max) max = magnitude;
-    }
-    const float amax = std::bit_cast<float>(max);
-    const float inverse = amax >= kLeastMax ? 127.0f / amax : 0.0f;
     int8_t q[kQuantBlock];
-    for (int32_t i = 0; i < kQuantBlock; ++i) {
-      const float v = values[i] * inverse;
-      q[i] = std::isnan(v) ? int8_t{-128} : static_cast<int8_t>(std::nearbyint(v));
+    float scale[2];
+    if (rows.fine) {
+      scale[0] = RoundGroup(values, 16, q);
+      scale[1] = RoundGroup(values + 16, 16, q + 16);
+    } else {
+      scale[0] = scale[1] = RoundGroup(values, kQuantBlock, q);
     }
-    StoreBlock(rows, tile, count, row - tile, b, q, amax / 127.0f);
+    StoreBlock(rows, tile, count, row - tile, b, q, scale);
   }
 }
 
@@ -91,21 +118,34 @@ class PanelRow {
   int32_t lane_;
 };
 
-// Row r of the tile of `count` rows at row `tile`.
+// The sum of q xq over values [first, first + n) of block b, as a float: row r of the tile of `count` rows at `tile`.
+float GroupSum(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, const PanelRow& w, int64_t b,
+               int32_t first, int32_t n) {
+  int32_t sum = 0;
+  for (int32_t i = first; i < first + n; ++i) {
+    const int32_t x = rows.q[tile * rows.k + (b * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4];
+    sum += (w.Q(b, i) - w.traits().offset) * x;
+  }
+  return static_cast<float>(sum);
+}
+
 float Dot(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, const PanelRow& w) {
   const int64_t blocks = rows.k / kQuantBlock;
   const QuantTraits& t = w.traits();
-  const int32_t groups = kQuantBlock / t.group;
   float acc = 0.0f;
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t at = tile * blocks + b * count + r;
-    for (int32_t g = 0; g < groups; ++g) {
-      int32_t sum = 0;
-      for (int32_t i = g * t.group; i < (g + 1) * t.group; ++i) {
-        const int32_t x = rows.q[tile * rows.k + (b * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4];
-        sum += (w.Q(b, i) - t.offset) * x;
-      }
-      acc = std::fma(static_cast<float>(sum), w.D(b * groups + g) * rows.scale[at], acc);
+    const int64_t half = 2 * tile * blocks + 2 * b * count + r;
+    const float scale0 = rows.scale[rows.fine ? half : at];
+    const float scale1 = rows.scale[rows.fine ? half + count : at];
+    if (t.group == 16) {
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 0, 16), w.D(2 * b) * scale0, acc);
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 16, 16), w.D(2 * b + 1) * scale1, acc);
+    } else if (rows.fine) {
+      const float part = GroupSum(rows, tile, count, r, w, b, 0, 16) * scale0;
+      acc = std::fma(std::fma(GroupSum(rows, tile, count, r, w, b, 16, 16), scale1, part), w.D(b), acc);
+    } else {
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 0, kQuantBlock), w.D(b) * scale0, acc);
     }
     if (t.has_min) acc = std::fma(w.M(b), rows.sum[at], acc);
   }

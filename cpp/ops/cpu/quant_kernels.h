@@ -6,15 +6,17 @@
 //   q      [k / 4][R][4] int8 from q + r0 * k
 //   scale  [B][R] float from scale + r0 * B: the scale of a block
 //   sum    [B][R] float from sum + r0 * B: scale times the sum of the block's q (for formats with a minimum)
-//   shift  [B][R] int32 likewise: -offset times the sum of the block's q (for the others); with groups of 16 values
-//          [2 B][R] from shift + 2 r0 B
+//   shift  [B][R] int32 likewise: -offset times the sum of the block's q (for the others)
+// In a fine set of rows (x_group 16) scale and shift have a row for each half of a block: [2 B][R] from + 2 r0 B; sum
+// has the sum over both halves. shift32 has halves always.
 #pragma once
 
 #include "ops/contract/quant_linear.h"
 
 namespace fastllm::ops::cpu {
 
-inline constexpr int32_t kQuantTileRows = 12;
+// Three vectors a row (integers, a half block's sum, the row's sum) leave room in 32 registers for the weights.
+inline constexpr int32_t kQuantTileRows = 8;
 
 // Planes of QuantRows that a set of weights needs, as bits.
 enum QuantPlanes : uint32_t {
@@ -26,9 +28,7 @@ enum QuantPlanes : uint32_t {
 };
 
 // Rows of the tile that comes first when `left` rows are left.
-static constexpr int32_t TileRows(int32_t left) {
-  return left >= kQuantTileRows ? kQuantTileRows : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
+static constexpr int32_t TileRows(int32_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
 struct QuantRows {
   int8_t* q;
@@ -40,6 +40,7 @@ struct QuantRows {
   int32_t* shift32;   // Q6_K, by halves
   int32_t num_rows;
   int32_t k;
+  bool fine;
 };
 
 // Panels of one part against some of the rows.

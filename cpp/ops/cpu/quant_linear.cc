@@ -40,6 +40,7 @@ void Check(const QuantLinearParams& p) {
                                            std::to_string(p.parts[i].k) + ", the rows have " + std::to_string(p.k));
     n += p.parts[i].n;
   }
+  FASTLLM_CHECK(p.x_group == 32 || p.x_group == 16, "quant_linear: x_group " + std::to_string(p.x_group));
   FASTLLM_CHECK(n == p.n && p.k % kQuantBlock == 0, "quant_linear: parts of " + std::to_string(n) + " rows for n " +
                                                         std::to_string(p.n) + ", k " + std::to_string(p.k));
 }
@@ -53,20 +54,23 @@ class Planes {
     uint32_t planes = 0;
     for (int32_t i = 0; i < p.num_parts; ++i) planes |= PlanesOf(p.parts[i].format);
     const int64_t scales = int64_t{p.num_rows} * (p.k / kQuantBlock) * 4;
-    const int64_t most = int64_t{p.num_rows} * p.k + 7 * scales + 8 * kLine;
+    const bool fine = p.x_group == 16;
+    const int64_t halves = fine ? 2 * scales : scales;
+    const int64_t most = int64_t{p.num_rows} * p.k + 11 * scales + 8 * kLine;
     if (buffer_.size() < static_cast<size_t>(most)) buffer_.resize(static_cast<size_t>(most));
     at_ = (reinterpret_cast<uintptr_t>(buffer_.data()) + kLine - 1) / kLine * kLine;
     const auto optional = [&](uint32_t plane, int64_t bytes) { return (planes & plane) != 0 ? Take(bytes) : nullptr; };
     QuantRows rows;
     rows.q = static_cast<int8_t*>(Take(int64_t{p.num_rows} * p.k));
-    rows.scale = static_cast<float*>(Take(scales));
+    rows.scale = static_cast<float*>(Take(halves));
     rows.sum = static_cast<float*>(optional(kPlaneSum, scales));
-    rows.shift8 = static_cast<int32_t*>(optional(kPlaneShift8, scales));
-    rows.shift16 = static_cast<int32_t*>(optional(kPlaneShift16, scales));
-    rows.shift128 = static_cast<int32_t*>(optional(kPlaneShift128, scales));
+    rows.shift8 = static_cast<int32_t*>(optional(kPlaneShift8, halves));
+    rows.shift16 = static_cast<int32_t*>(optional(kPlaneShift16, halves));
+    rows.shift128 = static_cast<int32_t*>(optional(kPlaneShift128, halves));
     rows.shift32 = static_cast<int32_t*>(optional(kPlaneShift32Halves, 2 * scales));
     rows.num_rows = p.num_rows;
     rows.k = p.k;
+    rows.fine = fine;
     return rows;
   }
 

@@ -1,5 +1,6 @@
 #include "ops/cpu/team.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <chrono>
@@ -28,7 +29,32 @@ int32_t AllowedCores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+// How many forks lie between this process and the first one that made a team.
+std::atomic<int32_t>& Forks() {
+  static std::atomic<int32_t> forks{0};
+  return forks;
+}
+
 }  // namespace
+
+Team::Team() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { Forks().fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  forks_ = Forks().load(std::memory_order_relaxed);
+}
+
+void Team::ForgetAfterFork() {
+  const int32_t forks = Forks().load(std::memory_order_relaxed);
+  if (forks == forks_) return;
+  forks_ = forks;
+  for (auto& helper : helpers_) {
+    helper->thread.detach();
+    static_cast<void>(helper.release());  // its atomics may have waiters on record
+  }
+  helpers_.clear();
+  refused_ = false;
+}
 
 Team& Team::OfThisThread() {
   thread_local Team team;
@@ -36,6 +62,7 @@ Team& Team::OfThisThread() {
 }
 
 Team::~Team() {
+  ForgetAfterFork();
   stop_.store(true, std::memory_order_seq_cst);
   for (const auto& helper : helpers_) {
     Ring(*helper);
@@ -44,6 +71,7 @@ Team::~Team() {
 }
 
 int32_t Team::Grow(int32_t count) {
+  ForgetAfterFork();
   while (static_cast<int32_t>(helpers_.size()) + 1 < count && !refused_) {
     auto helper = std::make_unique<Helper>();
     const auto index = static_cast<int32_t>(helpers_.size()) + 1;

@@ -70,7 +70,7 @@ class Team {
     std::atomic<uint32_t> round{0};
   };
 
-  Team() = default;
+  Team();
   int32_t Prepare(int32_t count, int64_t work);
   void Start(int32_t count, Call call, void* context);
   void Wait(int32_t count);
@@ -79,6 +79,8 @@ class Team {
   // Starts helpers until there are `count` - 1, or the system gives no more; returns the threads there are.
   int32_t Grow(int32_t count);
   static void Ring(Helper& helper);
+  // In a forked child the helpers are not there: forgets them.
+  void ForgetAfterFork();
 
   std::vector<std::unique_ptr<Helper>> helpers_;
   Call call_ = nullptr;  // of the running region, as the next two
@@ -88,6 +90,7 @@ class Team {
   std::atomic<int32_t> spins_{0};  // how long threads spin before they sleep
   bool busy_ = false;              // a region runs
   bool refused_ = false;           // the system gave no further thread
+  int32_t forks_ = 0;              // between the process of these helpers and the first
   alignas(64) std::atomic<int32_t> pending_{0};
   Meeting meeting_;
 };

@@ -16,7 +16,9 @@ _WHAT = ("serve", "throughput", "latency", "startup")
 def run(argv: list[str]) -> int:
     flags.prepare_stdout()
     if not argv or argv[0] not in _WHAT:
-        print(f"usage: fastllm bench {{{','.join(_WHAT)}}} [options]", file=sys.stdout if "--help" in argv else sys.stderr)
+        print(
+            f"usage: fastllm bench {{{','.join(_WHAT)}}} [options]", file=sys.stdout if "--help" in argv else sys.stderr
+        )
         return 0 if "--help" in argv or "-h" in argv else 2
     what, rest = argv[0], argv[1:]
     parser = flags.FlagParser(f"bench {what}", __doc__.split(": ", 1)[1])
@@ -27,7 +29,7 @@ def run(argv: list[str]) -> int:
         _add_load(parser)
     else:
         parser.add_argument("--rounds", type=int, default=5, help="Repetitions of latency and startup. (default: 5)")
-        flags.add_model_flags(parser, beside_sampling=False)
+        flags.add_model_flags(parser)
     args = parser.parse(rest)
     figures = _serve(parser, args) if what == "serve" else _offline(what, parser, args)
     print(table(figures))
@@ -58,8 +60,12 @@ def _add_load(parser) -> None:
     group.add_argument(
         "--endpoint", choices=("/v1/completions", "/v1/chat/completions"), default="/v1/completions", help="Which API."
     )
-    group.add_argument("--request-rate", type=float, help="Requests per second, as a Poisson process; all at once by default.")
-    group.add_argument("--max-concurrency", type=int, help="Requests at one time: a closed loop without --request-rate.")
+    group.add_argument(
+        "--request-rate", type=float, help="Requests per second, as a Poisson process; all at once by default."
+    )
+    group.add_argument(
+        "--max-concurrency", type=int, help="Requests at one time: a closed loop without --request-rate."
+    )
     group.add_argument("--goodput", nargs="+", default=[], metavar="GOAL", help="ttft:MS, tpot:MS, e2e:MS.")
     group.add_argument("--extra-body", type=json.loads, default={}, help="JSON object with more fields.")
 

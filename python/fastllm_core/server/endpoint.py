@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fastllm_core._C import SamplingParams
 from fastllm_core.server.body import ClientGone
 from fastllm_core.server.common import Api
 from fastllm_core.server.errors import ApiError, dump, from_exception
@@ -99,12 +101,15 @@ class GenerationResponse(Response):
     async def _generate(self, body: dict, scope, send) -> None:
         plan, writer = await self._api.plan(body, scope.get("state", {}).get("request_id"))
         _note(scope, body, plan)
+        _log_request(self._state.config.log_requests, plan)
         detached = await self._api.detach(plan, writer, body)
         if detached is not None:
             await send_json(send, 200, dump(detached))
             return
         run = start(self._state, plan)
         self._writer = writer
+        tracer = self._state.tracer
+        span = tracer.start(scope["headers"], plan) if tracer is not None else None
         try:
             if not plan.stream:
                 answer = dump(await whole_answer(run, writer))
@@ -120,6 +125,8 @@ class GenerationResponse(Response):
             await send({"type": "http.response.body", "body": b""})
         finally:
             run.close()
+            if span is not None:
+                span.end(run.completion_tokens, f"{run.unfinished} choices did not end" if run.unfinished else None)
 
     async def _fail(self, error: ApiError, scope, send) -> None:
         if self._stream_begun:
@@ -149,6 +156,25 @@ def _note(scope, body: dict, plan) -> None:
         for name in ("user", "safety_identifier", "prompt_cache_key"):
             if isinstance(body.get(name), str):
                 note[name] = body[name][:512]
+
+
+_CONTENT_FIELDS = frozenset({"stop", "bad_words", "extra_args", "dry_sequence_breakers"})
+
+
+def _log_request(level: str, plan) -> None:
+    """A line about what is asked. params: lengths and numbers, nothing that was written by the client; full: all."""
+    if level == "off":
+        return
+    fresh = SamplingParams().to_dict()
+    params = {
+        name: value
+        for name, value in plan.params.to_dict().items()
+        if value != fresh[name] and (level == "full" or name not in _CONTENT_FIELDS)
+    }
+    fields = {"id": plan.request_id, "prompt_tokens": [len(p.ids) for p in plan.prompts], "params": params}
+    if level == "full":
+        fields["prompts"] = [p.text if p.text is not None else p.ids for p in plan.prompts]
+    _log.info("request %s", json.dumps(fields, default=str))
 
 
 def json_endpoint(state: ServerState, handler):

@@ -124,8 +124,8 @@ class MessageWriter:
         out = b""
         if piece.text:
             out = (
-                'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
-                f'"text":{ESCAPE(piece.text)}}}}}\n\n'
+                'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
+                f'"delta":{{"type":"text_delta","text":{ESCAPE(piece.text)}}}}}\n\n'
             ).encode()
         if piece.finish_reason is not None:
             reason, sequence = _reason(piece)

@@ -128,6 +128,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets=None) -> None:
         self._watcher.cancel()
         await super().shutdown(sockets=sockets)
+        if self._state.tracer is not None:
+            await asyncio.to_thread(self._state.tracer.shutdown)
 
 
 @contextlib.contextmanager

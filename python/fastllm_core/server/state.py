@@ -26,6 +26,7 @@ class ServerState:
         self.names = config.served_model_name or [model]
         self.bodies = BodyReader(config)
         self.metrics = Metrics(config.metrics_prefix, self.names[0], llm)
+        self.tracer = _tracer(config.otlp_traces_endpoint)
         self.runs: dict[str, object] = {}
         self.refusal: str | None = None
         self.started = int(time.time())
@@ -80,6 +81,14 @@ class ServerState:
         except fastllm_core.FastLLMError as e:
             return str(e)
         return None
+
+
+def _tracer(endpoint: str | None):
+    if endpoint is None:
+        return None
+    from fastllm_core.server.tracing import Tracer
+
+    return Tracer(endpoint)
 
 
 def _fingerprint(llm: AsyncLLM) -> str:

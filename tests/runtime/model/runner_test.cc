@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 
@@ -264,7 +265,8 @@ TEST_P(BadPlans, GiveAStatusThatNamesTheFault) {
   AddRow(plan, 1, 9, true);
   GetParam().spoil(plan);
   (*executor)->Submit(plan);
-  const StepResult result = (*executor)->Wait();
+  StepResult result;
+  (*executor)->Wait(&result);
   EXPECT_EQ(result.step_id, 9u);
   EXPECT_EQ(result.status.code(), StatusCode::kInternal);
   EXPECT_NE(result.status.message().find(GetParam().message), std::string::npos) << result.status.ToString();
@@ -313,19 +315,23 @@ TEST(ExecutorTest, TwoPlansInFlightRunInOrderAndTheSecondTakesTheTokenOfTheFirst
   AddRow(second, 1, 1, true);
   (*executor)->Submit(first);
   (*executor)->Submit(second);
-  const StepResult a = (*executor)->Wait(), b = (*executor)->Wait();
+  StepResult a, b, none;
+  (*executor)->Wait(&a);
+  (*executor)->Wait(&b);
   ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status.ToString() << b.status.ToString();
   EXPECT_EQ(a.step_id, 1u);
   EXPECT_EQ(b.step_id, 2u);
   EXPECT_EQ((std::vector<TokenId>{a.rows[0].tokens[0], b.rows[0].tokens[0]}), ReferenceGreedy(prompt, 2));
-  EXPECT_EQ((*executor)->Wait().status.code(), StatusCode::kFailedPrecondition);
+  (*executor)->Wait(&none);
+  EXPECT_EQ(none.status.code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(ExecutorTest, IsDestroyedWithPlansInFlight) {
   auto executor = MakeLocalExecutor(Source(), Options(), nullptr);
   ASSERT_TRUE(executor.ok());
-  for (int i = 0; i < 3; ++i) {
-    StepPlan plan;
+  std::array<StepPlan, 2> plans;  // the executor reads them where they are
+  for (int i = 0; i < 2; ++i) {
+    StepPlan& plan = plans[i];
     plan.added.push_back(Sequence(i + 1, Prompt(9, i), 16));
     AddRow(plan, i + 1, 9, true);
     (*executor)->Submit(plan);

@@ -78,7 +78,7 @@ struct Drawn {
 
 Drawn Sampled(Sampler& sampler, const std::vector<const Sequence*>& rows) {
   sampler.Clear();
-  for (const Sequence* s : rows) sampler.Add({&s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
+  for (const Sequence* s : rows) sampler.Add({1, &s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
   const std::vector<int32_t>& order = sampler.Arrange();
   const at::Tensor logits = at::empty({static_cast<int64_t>(rows.size()), kVocab});
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -185,13 +185,15 @@ TEST(Sampler, ProcessedLogprobsAreOfWhatIsDrawnFrom) {
     EXPECT_EQ(cut->logprob, -std::numeric_limits<float>::infinity());
   }
   Sampler raw = MakeSampler(LogprobsMode::kRawLogits);
-  for (const TokenLogprob& e : Sampled(raw, {&s}).logprobs[0]) EXPECT_EQ(e.logprob, s.logits[e.token_id]);
+  const PositionLogprobs entries = Sampled(raw, {&s}).logprobs[0];
+  ASSERT_FALSE(entries.empty());
+  for (const TokenLogprob& e : entries) EXPECT_EQ(e.logprob, s.logits[e.token_id]);
 }
 
 TEST(Sampler, ARowWithoutAUsableLogitHasNeitherTokenNorLogprobs) {
   Sequence broken = MakeSequence(1), sound = MakeSequence(3);
   broken.spec.logprobs = sound.spec.logprobs = LogprobsSpec{2, {}};
-  broken.logits[5] = std::numeric_limits<float>::quiet_NaN();
+  broken.logits[100] = std::numeric_limits<float>::quiet_NaN();
   Sampler sampler = MakeSampler();
   const Drawn got = Sampled(sampler, {&broken, &sound});
   EXPECT_EQ(got.tokens[0], -1);
@@ -216,7 +218,9 @@ TEST(LogprobReader, ManyRowsThatWantTheWholeVocabulary) {
   reader->Read(logits.data(), kVocab, questions, kContext, answers.data());
   for (size_t r = 0; r < kRows; ++r) {
     const std::vector<double> want = LogSoftmax({&logits[r * kVocab], &logits[r * kVocab] + kVocab});
-    if (questions[r].num_top < 0) ASSERT_EQ(answers[r].size(), static_cast<size_t>(kVocab)) << r;
+    if (questions[r].num_top < 0) {
+      ASSERT_EQ(answers[r].size(), static_cast<size_t>(kVocab)) << r;
+    }
     EXPECT_EQ(answers[r][0].token_id, questions[r].token);
     for (const TokenLogprob& e : answers[r]) ASSERT_NEAR(e.logprob, want[e.token_id], 2e-6) << r;
   }

@@ -43,7 +43,7 @@ def read(folder: pathlib.Path, name: str) -> tuple[list[int], np.ndarray]:
 
 
 def worst(path: pathlib.Path, ids: list[int], expected: np.ndarray, chunk: int) -> float:
-    got = LogitProbe(str(path)).logits(ids, chunk)
+    got = LogitProbe(str(path), cpu_precision="float32").logits(ids, chunk)
     assert got.shape == expected.shape
     return float(np.abs(got - expected).max())
 

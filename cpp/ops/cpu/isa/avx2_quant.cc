@@ -77,32 +77,26 @@ inline void AddBytes(const Panel& w, const RowTile& x, int64_t b, int first, int
   }
 }
 
-// A block of 4 or 5 bits. A 16-bit sum holds 8 products of at most 31 x 127.
+// Half h of a block of 4 or 5 bits: the low or the high halves of the bytes. A 16-bit sum holds 8 products of at most
+// 31 x 127.
 template <int R, bool kFive>
-inline void AddNibbles(const Panel& w, const RowTile& x, int64_t b, __m256i* acc) {
+inline void AddHalf(const Panel& w, const RowTile& x, int64_t b, int h, __m256i* acc) {
   const __m256i mask = _mm256_set1_epi8(15);
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int pair = 0; pair < 2; ++pair) {
-    __m256i sums[2 * R];
-    for (int i = 0; i < 2 * R; ++i) sums[i] = _mm256_setzero_si256();
-    for (int j = 2 * pair; j < 2 * pair + 2; ++j) {
-      for (int half = 0; half < 2; ++half) {
-        const __m256i both = LoadBytes(w.low + (b * 4 + j) * 64 + 32 * half);
-        __m256i low = _mm256_and_si256(both, mask);
-        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
-        if constexpr (kFive) {
-          low = _mm256_or_si256(low, FifthBits(w.high + (b * 8 + j) * 8 + 4 * half));
-          high = _mm256_or_si256(high, FifthBits(w.high + (b * 8 + 4 + j) * 8 + 4 * half));
-        }
-        for (int r = 0; r < R; ++r) {
-          const __m256i p = _mm256_maddubs_epi16(low, Values(x, b * 8 + j, r));
-          const __m256i q = _mm256_maddubs_epi16(high, Values(x, b * 8 + 4 + j, r));
-          sums[2 * r + half] = _mm256_add_epi16(sums[2 * r + half], _mm256_add_epi16(p, q));
-        }
+  __m256i sums[2 * R];
+  for (int i = 0; i < 2 * R; ++i) sums[i] = _mm256_setzero_si256();
+  for (int j = 0; j < 4; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      const __m256i both = LoadBytes(w.low + (b * 4 + j) * 64 + 32 * half);
+      __m256i v = _mm256_and_si256(h == 0 ? both : _mm256_srli_epi16(both, 4), mask);
+      if constexpr (kFive) v = _mm256_or_si256(v, FifthBits(w.high + (b * 8 + 4 * h + j) * 8 + 4 * half));
+      for (int r = 0; r < R; ++r) {
+        const __m256i p = _mm256_maddubs_epi16(v, Values(x, b * 8 + 4 * h + j, r));
+        sums[2 * r + half] = _mm256_add_epi16(sums[2 * r + half], p);
       }
     }
-    for (int i = 0; i < 2 * R; ++i) acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(sums[i], ones));
   }
+  for (int i = 0; i < 2 * R; ++i) acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(sums[i], ones));
 }
 
 template <int R, bool kFloat>
@@ -121,32 +115,69 @@ inline void Start(const int32_t* shift, __m256i* acc) {
   for (int i = 0; i < 2 * R; ++i) acc[i] = _mm256_set1_epi32(shift[i / 2]);
 }
 
+// Integer sums of half h of a block.
 template <QuantFormat F, int R>
+inline void AddValues(const Panel& w, const RowTile& x, int64_t b, int h, __m256i* acc) {
+  constexpr QuantTraits t = TraitsOf(F);
+  if constexpr (t.bits == 8) {
+    AddBytes<R>(w, x, b, 4 * h, 4, acc);
+  } else {
+    AddHalf<R, t.bits == 5>(w, x, b, h, acc);
+  }
+}
+
+template <QuantFormat F, int R>
+inline void StartSums(const RowTile& x, int64_t row, __m256i* acc) {
+  constexpr QuantTraits t = TraitsOf(F);
+  if constexpr (t.has_min) {
+    for (int i = 0; i < 2 * R; ++i) acc[i] = _mm256_setzero_si256();
+  } else {
+    Start<R>(x.shift + row * x.count, acc);
+  }
+}
+
+// A block of weights with one d, of rows with a scale for each half.
+template <QuantFormat F, int R>
+inline void AddFine(const Panel& w, const RowTile& x, int64_t b, __m256* sum) {
+  constexpr QuantTraits t = TraitsOf(F);
+  __m256i acc[2 * R];
+  __m256 part[2 * R];
+  StartSums<F, R>(x, 2 * b, acc);
+  AddValues<F, R>(w, x, b, 0, acc);
+  for (int i = 0; i < 2 * R; ++i) {
+    part[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(acc[i]), _mm256_set1_ps(x.scale[2 * b * x.count + i / 2]));
+  }
+  StartSums<F, R>(x, 2 * b + 1, acc);
+  AddValues<F, R>(w, x, b, 1, acc);
+  for (int i = 0; i < 2 * R; ++i) {
+    const __m256 scale = _mm256_set1_ps(x.scale[(2 * b + 1) * x.count + i / 2]);
+    const __m256 both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[i]), scale, part[i]);
+    sum[i] = _mm256_fmadd_ps(both, LoadScales<t.float_scale>(w.d, b, i % 2), sum[i]);
+  }
+}
+
+// kFine: x has a scale for each half of a block.
+template <QuantFormat F, int R, bool kFine>
 inline void SumRows(const Panel& w, const RowTile& x, int64_t blocks, __m256* sum) {
   constexpr QuantTraits t = TraitsOf(F);
   for (int i = 0; i < 2 * R; ++i) sum[i] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     __m256i acc[2 * R];
-    const float* scale = x.scale + b * x.count;
-    if constexpr (t.group == 16) {
+    if constexpr (kFine && t.group == 32) {
+      AddFine<F, R>(w, x, b, sum);
+    } else if constexpr (t.group == 16) {
       for (int h = 0; h < 2; ++h) {
-        Start<R>(x.shift + (2 * b + h) * x.count, acc);
-        AddBytes<R>(w, x, b, 4 * h, 4, acc);
+        StartSums<F, R>(x, 2 * b + h, acc);
+        AddValues<F, R>(w, x, b, h, acc);
+        const float* scale = x.scale + (kFine ? 2 * b + h : b) * x.count;
         AddScaled<R, t.float_scale>(acc, w.d, 2 * b + h, scale, sum);
       }
-      continue;
-    }
-    if constexpr (t.has_min) {
-      for (int i = 0; i < 2 * R; ++i) acc[i] = _mm256_setzero_si256();
     } else {
-      Start<R>(x.shift + b * x.count, acc);
+      StartSums<F, R>(x, b, acc);
+      AddValues<F, R>(w, x, b, 0, acc);
+      AddValues<F, R>(w, x, b, 1, acc);
+      AddScaled<R, t.float_scale>(acc, w.d, b, x.scale + b * x.count, sum);
     }
-    if constexpr (t.bits == 8) {
-      AddBytes<R>(w, x, b, 0, 8, acc);
-    } else {
-      AddNibbles<R, t.bits == 5>(w, x, b, acc);
-    }
-    AddScaled<R, t.float_scale>(acc, w.d, b, scale, sum);
     if constexpr (t.has_min) {
       for (int half = 0; half < 2; ++half) {
         const __m256 m = LoadScales<t.float_scale>(w.m, b, half);
@@ -164,15 +195,21 @@ void Rows(const QuantPanelJob& job, const Panel& w, int32_t panel, int64_t tile,
   constexpr QuantTraits t = TraitsOf(F);
   const QuantRows& rows = *job.rows;
   const int64_t blocks = rows.k / kQuantBlock;
-  const int64_t at = tile * blocks + row;
+  const int64_t block = tile * blocks + row;
+  const int64_t half = 2 * tile * blocks + row;
+  const int64_t at = rows.fine ? half : block;
   RowTile x = {rows.q + tile * rows.k + row * 4, rows.scale + at, nullptr, nullptr, count};
-  if constexpr (t.has_min) x.sum = rows.sum + at;
+  if constexpr (t.has_min) x.sum = rows.sum + block;
   if constexpr (t.offset == 8) x.shift = rows.shift8 + at;
   if constexpr (t.offset == 16) x.shift = rows.shift16 + at;
   if constexpr (t.offset == 128) x.shift = rows.shift128 + at;
-  if constexpr (t.offset == 32) x.shift = rows.shift32 + 2 * tile * blocks + row;
+  if constexpr (t.offset == 32) x.shift = rows.shift32 + half;
   __m256 sum[2 * R];
-  SumRows<F, R>(w, x, blocks, sum);
+  if (rows.fine) {
+    SumRows<F, R, true>(w, x, blocks, sum);
+  } else {
+    SumRows<F, R, false>(w, x, blocks, sum);
+  }
   const int32_t n = panel * kQuantPanel;
   const int32_t valid = job.weight->n - n;
   for (int r = 0; r < R; ++r) {
@@ -219,27 +256,40 @@ inline int32_t MaxLane(__m256i v) {
   return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
 }
 
-// q of 32 values, in order; returns the scale.
-inline float QuantizeValues(const float* x, int8_t* q) {
-  __m256 v[4];
+inline float Largest(__m256 a, __m256 b) {
   const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
-  __m256i most = _mm256_setzero_si256();
-  for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_loadu_ps(x + 8 * i);
-    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
-  }
-  const int32_t bits = MaxLane(most);
+  const int32_t bits = MaxLane(_mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), magnitude),
+                                                _mm256_and_si256(_mm256_castps_si256(b), magnitude)));
   float amax;
   __builtin_memcpy(&amax, &bits, sizeof(amax));
-  const __m256 inverse = _mm256_set1_ps(amax >= kLeastMax ? 127.0f / amax : 0.0f);
+  return amax;
+}
+
+inline bool IsLarger(float a, float b) { return !(a <= b); }  // also where a is a NaN
+
+// q of 32 values, in order, and the scales of the halves (equal unless fine).
+inline void QuantizeValues(const float* x, bool fine, int8_t* q, float* scale) {
+  __m256 v[4];
+  for (int i = 0; i < 4; ++i) v[i] = _mm256_loadu_ps(x + 8 * i);
+  float amax[2] = {Largest(v[0], v[1]), Largest(v[2], v[3])};
+  if (!fine) amax[0] = amax[1] = amax[0] != amax[0] || !IsLarger(amax[1], amax[0]) ? amax[0] : amax[1];
   __m256i whole[4];
-  for (int i = 0; i < 4; ++i) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+  for (int i = 0; i < 4; ++i) {
+    const float top = amax[i / 2];
+    whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(top >= kLeastMax ? 127.0f / top : 0.0f)));
+  }
   // The packs work on 128-bit halves; the permutation puts their quarters in order.
   const __m256i low = _mm256_packs_epi32(whole[0], whole[1]);
   const __m256i high = _mm256_packs_epi32(whole[2], whole[3]);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
-  return amax / 127.0f;
+  for (int h = 0; h < 2; ++h) scale[h] = amax[h] / 127.0f;
+}
+
+inline void StoreShifts(const QuantRows& rows, int64_t at, int32_t sum) {
+  if (rows.shift8 != nullptr) rows.shift8[at] = -8 * sum;
+  if (rows.shift16 != nullptr) rows.shift16[at] = -16 * sum;
+  if (rows.shift128 != nullptr) rows.shift128[at] = -128 * sum;
 }
 
 void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count, int32_t row) {
@@ -247,20 +297,28 @@ void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count
   const int32_t r = row - tile;
   for (int64_t b = 0; b < blocks; ++b) {
     alignas(32) int8_t q[kQuantBlock];
-    const float scale = QuantizeValues(x + int64_t{row} * rows.k + b * kQuantBlock, q);
-    int32_t halves[2] = {0, 0};
-    for (int i = 0; i < kQuantBlock; ++i) halves[i / 16] += q[i];
+    float scale[2];
+    QuantizeValues(x + int64_t{row} * rows.k + b * kQuantBlock, rows.fine, q, scale);
+    int32_t sum[2] = {0, 0};
+    for (int i = 0; i < kQuantBlock; ++i) sum[i / 16] += q[i];
     int8_t* to = rows.q + int64_t{tile} * rows.k + b * kQuantBlock * count + r * 4;
     for (int g = 0; g < 8; ++g) __builtin_memcpy(to + int64_t{4} * g * count, q + 4 * g, 4);
     const int64_t at = tile * blocks + b * count + r;
-    const int32_t sum = halves[0] + halves[1];
-    rows.scale[at] = scale;
-    if (rows.sum != nullptr) rows.sum[at] = scale * static_cast<float>(sum);
-    if (rows.shift8 != nullptr) rows.shift8[at] = -8 * sum;
-    if (rows.shift16 != nullptr) rows.shift16[at] = -16 * sum;
-    if (rows.shift128 != nullptr) rows.shift128[at] = -128 * sum;
-    if (rows.shift32 == nullptr) continue;
-    for (int h = 0; h < 2; ++h) rows.shift32[2 * tile * blocks + (2 * b + h) * count + r] = -32 * halves[h];
+    const int64_t half = 2 * tile * blocks + 2 * b * count + r;
+    for (int h = 0; h < 2; ++h) {
+      if (rows.shift32 != nullptr) rows.shift32[half + h * count] = -32 * sum[h];
+      if (!rows.fine) continue;
+      rows.scale[half + h * count] = scale[h];
+      StoreShifts(rows, half + h * count, sum[h]);
+    }
+    if (rows.fine) {
+      const float first = scale[0] * static_cast<float>(sum[0]);
+      if (rows.sum != nullptr) rows.sum[at] = first + scale[1] * static_cast<float>(sum[1]);
+      continue;
+    }
+    rows.scale[at] = scale[0];
+    StoreShifts(rows, at, sum[0] + sum[1]);
+    if (rows.sum != nullptr) rows.sum[at] = scale[0] * static_cast<float>(sum[0] + sum[1]);
   }
 }
 

@@ -44,7 +44,7 @@ inline __m512i Values(const int8_t* q, int64_t g, int r) {
 // acc[r] += w times values of k, group g.
 template <int R>
 inline void Dot(__m512i w, const int8_t* q, int64_t g, __m512i* acc) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], w, Values<R>(q, g, r));
 }
 
@@ -79,10 +79,27 @@ inline void DotNibbles(const Panel& w, const RowTile& x, int64_t b, __m512i* acc
   }
 }
 
+// Half h of a block of 4 or 5 bits: the low or the high halves of the bytes.
+template <int R, bool kFive>
+inline void DotHalf(const Panel& w, const RowTile& x, int64_t b, int h, __m512i* acc) {
+  const __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i both = _mm512_loadu_si512(w.low + (b * 4 + j) * 64);
+    __m512i v = _mm512_and_si512(h == 0 ? both : _mm512_srli_epi16(both, 4), mask);
+    if constexpr (kFive) {
+      uint64_t bits;
+      __builtin_memcpy(&bits, w.high + (b * 8 + 4 * h + j) * 8, 8);
+      v = _mm512_mask_add_epi8(v, bits, v, _mm512_set1_epi8(16));
+    }
+    Dot<R>(v, x.q, b * 8 + 4 * h + j, acc);
+  }
+}
+
 // sum[r] += float(acc[r]) * (d * scale of the row)
 template <int R>
 inline void AddScaled(const __m512i* acc, __m512 d, const float* scale, __m512* sum) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r]), _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), sum[r]);
   }
@@ -90,12 +107,12 @@ inline void AddScaled(const __m512i* acc, __m512 d, const float* scale, __m512* 
 
 template <int R>
 inline void Start(const int32_t* shift, __m512i* acc) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_set1_epi32(shift[r]);
 }
 
-// For the tile that reads a panel from memory: the panels after it follow in memory, and the hardware's own prefetch
-// ends with each page.
+// For the first tile, which reads a panel from memory: the panels after it follow in memory, and the hardware's own
+// prefetch ends with each page.
 constexpr int64_t kPrefetchAhead = 6144;
 
 template <QuantFormat F>
@@ -106,49 +123,87 @@ inline void Prefetch(const Panel& w, int64_t b) {
   for (int64_t line = 0; line < (kBytes + 63) / 64; ++line) _mm_prefetch(at + 64 * line, _MM_HINT_T0);
 }
 
+// Integer sums of half h of a block.
 template <QuantFormat F, int R>
-inline void SumTile(const Panel& w, const RowTile& x, int64_t blocks, __m512* sum) {
+inline void Half(const Panel& w, const RowTile& x, int64_t b, int h, __m512i* acc) {
   constexpr QuantTraits t = TraitsOf(F);
-#pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
-  for (int64_t b = 0; b < blocks; ++b) {
-    __m512i acc[R];
-    if constexpr (R <= 4) Prefetch<F>(w, b);
-    if constexpr (t.group == 16) {
-      for (int h = 0; h < 2; ++h) {
-        Start<R>(x.shift + (2 * b + h) * R, acc);
-        DotBytes<R>(w, x, b, 4 * h, 4, acc);
-        AddScaled<R>(acc, LoadScales<t.float_scale>(w.d, 2 * b + h), x.scale + b * R, sum);
-      }
-      continue;
-    }
+  if constexpr (t.bits == 8) {
+    DotBytes<R>(w, x, b, 4 * h, 4, acc);
+  } else {
+    DotHalf<R, t.bits == 5>(w, x, b, h, acc);
+  }
+}
+
+// kFine: x has a scale for each half of a block.
+template <QuantFormat F, int R, bool kFine>
+inline void SumBlock(const Panel& w, const RowTile& x, int64_t b, __m512* sum) {
+  constexpr QuantTraits t = TraitsOf(F);
+  __m512i acc[R];
+  const auto start = [&](int64_t row) {
     if constexpr (t.has_min) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
     } else {
-      Start<R>(x.shift + b * R, acc);
+      Start<R>(x.shift + row * R, acc);
     }
+  };
+  if constexpr (kFine && t.group == 32) {
+    __m512 part[R];
+    start(2 * b);
+    Half<F, R>(w, x, b, 0, acc);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r]), _mm512_set1_ps(x.scale[2 * b * R + r]));
+    }
+    start(2 * b + 1);
+    Half<F, R>(w, x, b, 1, acc);
+    const __m512 d = LoadScales<t.float_scale>(w.d, b);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512 scale = _mm512_set1_ps(x.scale[(2 * b + 1) * R + r]);
+      sum[r] = _mm512_fmadd_ps(_mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r]), scale, part[r]), d, sum[r]);
+    }
+  } else if constexpr (t.group == 16) {
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      start(2 * b + h);
+      Half<F, R>(w, x, b, h, acc);
+      AddScaled<R>(acc, LoadScales<t.float_scale>(w.d, 2 * b + h), x.scale + (kFine ? 2 * b + h : b) * R, sum);
+    }
+  } else {
+    start(b);
     if constexpr (t.bits == 8) {
       DotBytes<R>(w, x, b, 0, 8, acc);
     } else {
       DotNibbles<R, t.bits == 5>(w, x, b, acc);
     }
     AddScaled<R>(acc, LoadScales<t.float_scale>(w.d, b), x.scale + b * R, sum);
-    if constexpr (t.has_min) {
-      const __m512 m = LoadScales<t.float_scale>(w.m, b);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; ++r) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(x.sum[b * R + r]), sum[r]);
-    }
+  }
+  if constexpr (t.has_min) {
+    const __m512 m = LoadScales<t.float_scale>(w.m, b);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(x.sum[b * R + r]), sum[r]);
   }
 }
 
+template <QuantFormat F, int R, bool kFine>
+inline void SumTile(const Panel& w, const RowTile& x, int64_t blocks, bool first, __m512* sum) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
+  for (int64_t b = 0; b < blocks; ++b) {
+    if (first) Prefetch<F>(w, b);
+    SumBlock<F, R, kFine>(w, x, b, sum);
+  }
+}
+
+// Row `at` of the plane that the format starts its sums from, rows being blocks or, in a fine set, halves.
 template <QuantFormat F>
-inline const int32_t* ShiftOf(const QuantRows& rows, int64_t tile, int64_t blocks) {
+inline const int32_t* ShiftOf(const QuantRows& rows, int64_t at, int64_t half) {
   constexpr QuantTraits t = TraitsOf(F);
-  if constexpr (t.offset == 8) return rows.shift8 + tile * blocks;
-  if constexpr (t.offset == 16) return rows.shift16 + tile * blocks;
-  if constexpr (t.offset == 128) return rows.shift128 + tile * blocks;
-  if constexpr (t.offset == 32) return rows.shift32 + 2 * tile * blocks;
+  if constexpr (t.offset == 8) return rows.shift8 + at;
+  if constexpr (t.offset == 16) return rows.shift16 + at;
+  if constexpr (t.offset == 128) return rows.shift128 + at;
+  if constexpr (t.offset == 32) return rows.shift32 + half;
   return nullptr;
 }
 
@@ -157,20 +212,27 @@ void Tile(const QuantPanelJob& job, const Panel& w, int32_t panel, int32_t tile)
   const QuantRows& rows = *job.rows;
   const int64_t blocks = rows.k / kQuantBlock;
   constexpr QuantTraits t = TraitsOf(F);
-  const RowTile x = {rows.q + int64_t{tile} * rows.k, rows.scale + tile * blocks,
-                     t.has_min ? rows.sum + tile * blocks : nullptr, ShiftOf<F>(rows, tile, blocks)};
+  const int64_t half = 2 * tile * blocks;
+  const int64_t at = rows.fine ? half : tile * blocks;
+  const RowTile x = {rows.q + int64_t{tile} * rows.k, rows.scale + at, t.has_min ? rows.sum + tile * blocks : nullptr,
+                     ShiftOf<F>(rows, at, half)};
   __m512 sum[R];
-  SumTile<F, R>(w, x, blocks, sum);
+  const bool first = tile == job.row_begin;
+  if (rows.fine) {
+    SumTile<F, R, true>(w, x, blocks, first, sum);
+  } else {
+    SumTile<F, R, false>(w, x, blocks, first, sum);
+  }
   const int32_t n = panel * kQuantPanel;
   const int32_t valid = job.weight->n - n;
   const __mmask16 lanes = valid >= kQuantPanel ? 0xFFFF : static_cast<__mmask16>((1u << valid) - 1);
   float* out = job.out + tile * job.out_stride + n;
   if (job.bias != nullptr) {
     const __m512 bias = _mm512_maskz_loadu_ps(lanes, job.bias + n);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r] = _mm512_add_ps(sum[r], bias);
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) _mm512_mask_storeu_ps(out + r * job.out_stride, lanes, sum[r]);
 }
 
@@ -182,7 +244,6 @@ void Panels(const QuantPanelJob& job) {
     for (int32_t tile = job.row_begin; tile < job.row_end;) {
       const int32_t count = TileRows(job.rows->num_rows - tile);
       switch (count) {
-        case 12: Tile<F, 12>(job, w, panel, tile); break;
         case 8: Tile<F, 8>(job, w, panel, tile); break;
         case 4: Tile<F, 4>(job, w, panel, tile); break;
         case 2: Tile<F, 2>(job, w, panel, tile); break;
@@ -206,50 +267,79 @@ void Linear(const QuantPanelJob& job) {
   }
 }
 
+inline __m512i Magnitude(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF)); }
+
+// The largest magnitude, compared as integers, so that a NaN is above all numbers.
+inline float MaxOf(__m512i magnitudes) {
+  const int32_t bits = _mm512_reduce_max_epi32(magnitudes);
+  float amax;
+  __builtin_memcpy(&amax, &bits, sizeof(amax));
+  return amax;
+}
+
+// q of 16 values; a NaN saturates to -128.
+inline __m128i RoundValues(__m512 x, float amax) {
+  const __m512 inverse = _mm512_set1_ps(amax >= kLeastMax ? 127.0f / amax : 0.0f);
+  return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
+}
+
+inline int32_t SumOf(__m128i bytes) {
+  __m128i quads = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), bytes);
+  quads = _mm_add_epi32(quads, _mm_shuffle_epi32(quads, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(quads, _mm_shuffle_epi32(quads, 0xB1)));
+}
+
+inline void StoreShifts(const QuantRows& rows, int64_t at, int32_t sum) {
+  if (rows.shift8 != nullptr) rows.shift8[at] = -8 * sum;
+  if (rows.shift16 != nullptr) rows.shift16[at] = -16 * sum;
+  if (rows.shift128 != nullptr) rows.shift128[at] = -128 * sum;
+}
+
 // Block b of row `tile + r` of a tile of `count`.
 inline void QuantizeBlock(const float* x, const QuantRows& rows, int64_t tile, int32_t count, int32_t r, int64_t b) {
   const __m512 x0 = _mm512_loadu_ps(x);
   const __m512 x1 = _mm512_loadu_ps(x + 16);
-  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-  const __m512i a0 = _mm512_and_si512(_mm512_castps_si512(x0), magnitude);
-  const __m512i a1 = _mm512_and_si512(_mm512_castps_si512(x1), magnitude);
-  const int32_t bits = _mm512_reduce_max_epi32(_mm512_max_epi32(a0, a1));
-  float amax;
-  __builtin_memcpy(&amax, &bits, sizeof(amax));
-  const __m512 inverse = _mm512_set1_ps(amax >= kLeastMax ? 127.0f / amax : 0.0f);
-  const float scale = amax / 127.0f;
-  const __m512i i0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
-  const __m512i i1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
-  alignas(32) int8_t q[32];
-  _mm_store_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtsepi32_epi8(i0));
-  _mm_store_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtsepi32_epi8(i1));
+  float amax[2];
+  if (rows.fine) {
+    amax[0] = MaxOf(Magnitude(x0));
+    amax[1] = MaxOf(Magnitude(x1));
+  } else {
+    amax[0] = amax[1] = MaxOf(_mm512_max_epi32(Magnitude(x0), Magnitude(x1)));
+  }
+  const __m128i q0 = RoundValues(x0, amax[0]);
+  const __m128i q1 = RoundValues(x1, amax[1]);
+  alignas(32) int8_t q[kQuantBlock];
+  _mm_store_si128(reinterpret_cast<__m128i*>(q), q0);
+  _mm_store_si128(reinterpret_cast<__m128i*>(q + 16), q1);
   int8_t* to = rows.q + tile * rows.k + b * kQuantBlock * count + r * 4;
   if (count == 1) {
-    __builtin_memcpy(to, q, 32);
+    __builtin_memcpy(to, q, kQuantBlock);
   } else {
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) __builtin_memcpy(to + int64_t{4} * g * count, q + 4 * g, 4);
   }
   const int64_t blocks = rows.k / kQuantBlock;
   const int64_t at = tile * blocks + b * count + r;
+  const int64_t half = 2 * tile * blocks + 2 * b * count + r;
+  const int32_t sum[2] = {SumOf(q0), SumOf(q1)};
+  if (rows.shift32 != nullptr) {
+    rows.shift32[half] = -32 * sum[0];
+    rows.shift32[half + count] = -32 * sum[1];
+  }
+  if (rows.fine) {
+    const float scale[2] = {amax[0] / 127.0f, amax[1] / 127.0f};
+    rows.scale[half] = scale[0];
+    rows.scale[half + count] = scale[1];
+    StoreShifts(rows, half, sum[0]);
+    StoreShifts(rows, half + count, sum[1]);
+    if (rows.sum == nullptr) return;
+    rows.sum[at] = scale[0] * static_cast<float>(sum[0]) + scale[1] * static_cast<float>(sum[1]);
+    return;
+  }
+  const float scale = amax[0] / 127.0f;
   rows.scale[at] = scale;
-  // The sums are of the bytes as stored: a NaN's is -128, what the conversion saturates to.
-  const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(q));
-  const __m256i quads = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
-  __m128i low = _mm256_castsi256_si128(quads);
-  __m128i high = _mm256_extracti128_si256(quads, 1);
-  low = _mm_add_epi32(low, _mm_shuffle_epi32(low, 0x4E));
-  high = _mm_add_epi32(high, _mm_shuffle_epi32(high, 0x4E));
-  const int32_t half0 = _mm_cvtsi128_si32(_mm_add_epi32(low, _mm_shuffle_epi32(low, 0xB1)));
-  const int32_t half1 = _mm_cvtsi128_si32(_mm_add_epi32(high, _mm_shuffle_epi32(high, 0xB1)));
-  const int32_t sum = half0 + half1;
-  if (rows.sum != nullptr) rows.sum[at] = scale * static_cast<float>(sum);
-  if (rows.shift8 != nullptr) rows.shift8[at] = -8 * sum;
-  if (rows.shift16 != nullptr) rows.shift16[at] = -16 * sum;
-  if (rows.shift128 != nullptr) rows.shift128[at] = -128 * sum;
-  if (rows.shift32 == nullptr) return;
-  rows.shift32[2 * tile * blocks + 2 * b * count + r] = -32 * half0;
-  rows.shift32[2 * tile * blocks + (2 * b + 1) * count + r] = -32 * half1;
+  StoreShifts(rows, at, sum[0] + sum[1]);
+  if (rows.sum != nullptr) rows.sum[at] = scale * static_cast<float>(sum[0] + sum[1]);
 }
 
 void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count, int32_t row) {

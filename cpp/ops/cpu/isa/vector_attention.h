@@ -8,34 +8,10 @@
 // kAttentionSplit positions have sums of their own, joined in order, whether one thread computes them or several.
 #pragma once
 
-#include "ops/cpu/isa/vector_attention_tiles.h"
-#include "ops/cpu/isa/vector_narrow.h"
+#include "ops/cpu/isa/vector_attention_cache.h"
 
 namespace fastllm::ops::cpu {
 namespace {
-
-// Positions of the chunk at `chunk` that `row` sees.
-inline int32_t Visible(const Tile& t, int32_t row, int32_t chunk) {
-  const int32_t n = t.first_pos + row / t.group + 1 - chunk;
-  return n < kAttentionChunk ? n : kAttentionChunk;
-}
-
-// R rows together up to the last position that all of them see, then each on its own.
-template <int R>
-inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t chunk) {
-  const int32_t common = Visible(t, row, chunk);
-  ValueRows<R>(t, row, v, offset, 0, common);
-  for (int r = 1; r < R; ++r) ValueRows<1>(t, row + r, v, offset, common, Visible(t, row + r, chunk));
-}
-
-inline void Values(const Tile& t, int32_t first_row, const float* v, const int64_t* offset, int32_t chunk) {
-  int32_t r = first_row;
-  for (; r + kMaxRows <= t.rows; r += kMaxRows) ValueBlock<kMaxRows>(t, r, v, offset, chunk);
-  const int32_t left = t.rows - r;
-  if (left == 3) ValueBlock<3>(t, r, v, offset, chunk);
-  if (left == 2) ValueBlock<2>(t, r, v, offset, chunk);
-  if (left == 1) ValueBlock<1>(t, r, v, offset, chunk);
-}
 
 // sums: accumulators, maxima and sums of weights, as kernels.h lays them out.
 inline void PointToSums(Tile* t, float* sums) {
@@ -110,53 +86,6 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
   }
   for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
 }
-
-// How a chunk of the cache is read. Each kind has
-//   Chunk(p, t, offset, n)  what a chunk of n positions needs before the next two; offset may change
-//   Scores(t, first_row, offset, n)  t.scores of the rows from first_row on
-//   Values(t, first_row, offset, chunk)  adds weights times V to the accumulators
-struct FloatCache {
-  const float* k;
-  const float* v;
-  FloatCache(const PagedAttentionParams& p, const Tile&)
-      : k(static_cast<const float*>(p.cache.k)), v(static_cast<const float*>(p.cache.v)) {}
-  void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t) {}
-  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, first_row, k, offset, n);
-  }
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, first_row, v, offset, chunk);
-  }
-};
-
-// 16-bit K and V, widened a chunk at a time; from there as FloatCache.
-template <Vec (*kLoad)(const uint16_t*)>
-struct NarrowCache {
-  float* k;
-  float* v;
-  NarrowCache(const PagedAttentionParams&, const Tile& t)
-      : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
-  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
-    const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
-    const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
-    for (int32_t j = 0; j < n; ++j) {
-      Widen<kLoad>(from_k + offset[j], t.dim, k + static_cast<int64_t>(j) * t.dim);
-      Widen<kLoad>(from_v + offset[j], t.dim, v + static_cast<int64_t>(j) * t.dim);
-      offset[j] = static_cast<int64_t>(j) * t.dim;
-    }
-    for (int32_t j = n; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
-  }
-  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, first_row, k, offset, n);
-  }
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, first_row, v, offset, chunk);
-  }
-};
-
-#ifndef FASTLLM_BFLOAT_CACHE
-using BFloatCache = NarrowCache<LoadBF16>;
-#endif
 
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
 template <typename Cache>
