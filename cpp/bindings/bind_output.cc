@@ -24,6 +24,24 @@ py::list LogprobsToPython(const std::vector<PositionLogprobs>& positions) {
   return out;
 }
 
+py::object FinishName(const RequestDelta& d) {
+  if (d.finish_reason == FinishReason::kNone) return py::none();
+  return py::str(FinishReasonName(d.finish_reason));
+}
+
+py::object StopCause(const RequestDelta& d) {
+  if (const auto* id = std::get_if<int32_t>(&d.stop_reason)) return py::int_(*id);
+  if (const auto* text = std::get_if<std::string>(&d.stop_reason)) return py::str(*text);
+  return py::none();
+}
+
+// In the order of Piece's fields.
+py::tuple DeltaFields(const RequestDelta& d) {
+  return py::make_tuple(d.token_ids, d.text, FinishName(d), StopCause(d), d.error, d.num_cached_tokens, d.metrics,
+                        StatusCodeName(d.error_code), d.index, LogprobsToPython(d.logprobs),
+                        LogprobsToPython(d.prompt_logprobs), d.text_offsets);
+}
+
 }  // namespace
 
 void BindOutput(py::module_& m) {
@@ -49,27 +67,18 @@ void BindOutput(py::module_& m) {
       .def_readonly("num_preemptions", &RequestMetrics::num_preemptions);
   py::class_<RequestDelta>(m, "RequestDelta",
                            "News of one request since the last delta; the one with a finish_reason is the last.")
+      .def("fields", &DeltaFields,
+           "What a Piece (fastllm_core/outputs.py) is made of, in its order: one call in place of one per field.")
       .def_readonly("request_id", &RequestDelta::request_id)
       .def_readonly("index", &RequestDelta::index, "Of the output, below SamplingParams.n; each has its own deltas.")
       .def_readonly("token_ids", &RequestDelta::token_ids)
       .def_readonly("text", &RequestDelta::text)
       .def_readonly("text_offsets", &RequestDelta::text_offsets,
                     "By token: the characters of the output's text in front of it; empty without text.")
-      .def_property_readonly(
-          "finish_reason",
-          [](const RequestDelta& d) -> py::object {
-            if (d.finish_reason == FinishReason::kNone) return py::none();
-            return py::str(FinishReasonName(d.finish_reason));
-          },
-          "'stop', 'length', 'abort', 'error', or None while the request runs.")
-      .def_property_readonly(
-          "stop_reason",
-          [](const RequestDelta& d) -> py::object {
-            if (const auto* id = std::get_if<int32_t>(&d.stop_reason)) return py::int_(*id);
-            if (const auto* text = std::get_if<std::string>(&d.stop_reason)) return py::str(*text);
-            return py::none();
-          },
-          "The stop token id or stop string that matched; None for the end of sequence.")
+      .def_property_readonly("finish_reason", &FinishName,
+                             "'stop', 'length', 'abort', 'error', or None while the request runs.")
+      .def_property_readonly("stop_reason", &StopCause,
+                             "The stop token id or stop string that matched; None for the end of sequence.")
       .def_property_readonly(
           "logprobs", [](const RequestDelta& d) { return LogprobsToPython(d.logprobs); },
           "For each new token, if asked for: (id, logprob, rank) of the token, of the likeliest, of those asked for.")

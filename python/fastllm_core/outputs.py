@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fastllm_core._C import RequestDelta
 from fastllm_core.logprobs import Entry, PositionLogprobs
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ class Piece:
 
     @classmethod
     def of(cls, delta) -> "Piece":
-        return cls(
+        if type(delta) is RequestDelta:
+            return cls(*delta.fields())
+        return cls(  # text that was made in Python: library_text.py
             delta.token_ids,
             delta.text,
             delta.finish_reason,

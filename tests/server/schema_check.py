@@ -1,8 +1,8 @@
 """schemathesis over openapi.json, bounded, and `promtool check metrics`: schema_check.py [PROMTOOL].
 
 Not among the tests that `make test` runs, for their tools are large; `make test-schema` installs and runs them. Every
-operation gets generated bodies, right and wrong ones; none may be answered with a status of 500 or above, and the server
-is whole afterwards.
+operation gets generated bodies, right and wrong ones; none may be answered with a status of 500 or above, and the
+server is whole afterwards.
 """
 
 import pathlib
@@ -20,29 +20,29 @@ EXAMPLES = 30
 def fuzz(server: RunningServer) -> int:
     """The number of requests; fails at the first answer of 500 or above."""
     schema = schemathesis.openapi.from_url(server.url + "/openapi.json")
-    count = 0
-    for result in schema.get_all_operations():
-        operation = result.ok()
-        seen: dict[int, int] = {}
+    return sum(_fuzz_one(result.ok()) for result in schema.get_all_operations())
 
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            database=None,
-            derandomize=True,
-        )
-        @given(case=operation.as_strategy())
-        def run(case, seen=seen, operation=operation):
-            status = case.call(timeout=60).status_code
-            seen[status] = seen.get(status, 0) + 1
-            assert status < 500, (operation.label, status, case.body)
 
-        run()
-        count += sum(seen.values())
-        print(f"{operation.label}: {seen}", flush=True)
-    return count
+def _fuzz_one(operation) -> int:
+    seen: dict[int, int] = {}
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=True,
+    )
+    @given(case=operation.as_strategy())
+    def run(case):
+        status = case.call(timeout=60).status_code
+        seen[status] = seen.get(status, 0) + 1
+        assert status < 500, (operation.label, status, case.body)
+
+    run()
+    print(f"{operation.label}: {seen}", flush=True)
+    return sum(seen.values())
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import http.server
 import json
 import re
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_dashboard_uses_families_that_exist(tiny):
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
-    bodies: list[bytes] = []
+    bodies: ClassVar[list[bytes]] = []
     came = threading.Event()
 
     def do_POST(self):
