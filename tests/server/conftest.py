@@ -68,7 +68,7 @@ class RunningServer:
         """The sum of a family's samples with these labels."""
         total = 0.0
         for line in self.get("/metrics").text.splitlines():
-            found = re.fullmatch(rf"fastllm:{name}\{{(.*)\}} (\S+)", line)
+            found = re.fullmatch(rf"fastllm_{name}\{{(.*)\}} (\S+)", line)
             if found and all(f'{k}="{v}"' in found[1] for k, v in labels.items()):
                 total += float(found[2])
         return total

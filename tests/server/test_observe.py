@@ -59,10 +59,10 @@ def test_families_of_vllm(tiny, start_server):
         request_prefill_time_seconds request_decode_time_seconds request_inference_time_seconds request_prompt_tokens
         request_generation_tokens request_params_n request_params_max_tokens cache_config_info""".split()
     theirs = start_server("--metrics-prefix", "vllm")
-    for server, prefix in ((tiny, "fastllm"), (theirs, "vllm")):
+    for server, prefix in ((tiny, "fastllm_"), (theirs, "vllm:")):
         text = server.get("/metrics").text
         for name in wanted:
-            assert f"# TYPE {prefix}:{name} " in text, name
+            assert f"# TYPE {prefix}{name} " in text, name
     theirs.kill()
 
 
@@ -79,7 +79,7 @@ def test_dashboard_uses_families_that_exist(tiny):
 
     path = pathlib.Path(fastllm_core.server.__file__).with_name("grafana_dashboard.json")
     board = json.loads(path.read_text())
-    used = set(re.findall(r"fastllm:[a-z_0-9]+", json.dumps(board)))
+    used = set(re.findall(r"fastllm_[a-z_0-9]+", json.dumps(board)))
     assert len(used) > 10
     text = tiny.get("/metrics").text
     missing = [name for name in used if f"{name}{{" not in text]
