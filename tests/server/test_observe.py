@@ -53,11 +53,14 @@ def test_histograms_are_whole(tiny):
 
 def test_families_of_vllm(tiny, start_server):
     """The names that dashboards in the field use, under our prefix and under theirs."""
-    wanted = """num_requests_running num_requests_waiting kv_cache_usage_perc prompt_tokens_total generation_tokens_total
-        prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total request_success_total
-        time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds
-        request_prefill_time_seconds request_decode_time_seconds request_inference_time_seconds request_prompt_tokens
-        request_generation_tokens request_params_n request_params_max_tokens cache_config_info""".split()
+    wanted = """
+        num_requests_running num_requests_waiting kv_cache_usage_perc prompt_tokens_total
+        generation_tokens_total prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total
+        request_success_total time_to_first_token_seconds inter_token_latency_seconds
+        e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds
+        request_decode_time_seconds request_inference_time_seconds request_prompt_tokens
+        request_generation_tokens request_params_n request_params_max_tokens cache_config_info
+    """.split()
     theirs = start_server("--metrics-prefix", "vllm")
     for server, prefix in ((tiny, "fastllm_"), (theirs, "vllm:")):
         text = server.get("/metrics").text
