@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 
-from conftest import TINY_ARGS, RunningServer, write_tiny_model
+from server_support import TINY_ARGS, RunningServer, write_tiny_model
 
 CLIENTS = ("openai@^7", "@anthropic-ai/sdk")
 

@@ -6,7 +6,7 @@ import anthropic
 import httpx
 import openai
 import pytest
-from conftest import events
+from server_support import events
 
 HELLO = [{"role": "user", "content": "Say hello."}]
 # Newer versions of Anthropic's client have no argument for the temperature.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-from conftest import events
+from server_support import events
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": [[5, 6 + n] for n in range(40)], "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
