@@ -13,7 +13,6 @@ import threading
 import httpx
 import openai
 
-PYTHON = str(pathlib.Path(__file__).resolve().parents[2] / "python")
 TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
