@@ -61,7 +61,8 @@ def test_sigterm_when_idle(start_server):
 
 def test_sigterm_drains(start_server):
     """A78: what runs finishes, new work is told 503, health says 503, the status is 0."""
-    server = start_server()
+    # Four at a time, so that it takes longer than what is looked at meanwhile.
+    server = start_server("--max-num-seqs", "4", "--drain-timeout-s", "600")
     asking = Asking(server, {**LONG, "return_token_ids": True})
     server.process.send_signal(signal.SIGTERM)
     server.wait_line("draining 1 requests")
