@@ -32,6 +32,7 @@ def make(source: Path, target: Path, body: str) -> Path:
     part = target.with_suffix(".part")
     writer = gguf.GGUFWriter(part, reader.fields["general.architecture"].contents())
     _copy_metadata(reader, writer)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{body}"])
     for tensor in reader.tensors:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         if len(tensor.shape) < 2:

@@ -63,7 +63,7 @@ class Bench {
     int64_t turn = 0;
     const double us = Time([&] {
       const QuantWeight w = {pool_ + turn++ % copies * bytes, s.n, s.k, format};
-      quant_({out.data(), x.data(), &w, nullptr, 1, rows, s.n, s.k}, context_);
+      quant_({out.data(), x.data(), &w, nullptr, 1, rows, s.n, s.k, 16}, context_);
     });
     double reference = 0.0;
     if (int64_t{s.n} * s.k * 4 <= kPoolBytes) {

@@ -19,8 +19,8 @@
 
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
-#include "api/placement.h"
 #include "api/processor_table.h"
+#include "api/start_executor.h"
 #include "core/config/field_access.h"
 #include "core/config/resolve.h"
 #include "core/engine/engine_core.h"
@@ -240,10 +240,6 @@ void AddResolved(const ResolvedConfig& resolved, EngineInfo* info) {
   info->resolved = resolved.values;
 }
 
-void MeasureHost(int64_t weight_bytes, DeviceFacts* device) {
-  device->available_bytes = std::max<int64_t>(0, api::AvailableMemoryBytes() - weight_bytes);
-}
-
 Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const ResolvedConfig& resolved) {
   EngineCoreOptions options;
   options.stall_timeout = std::chrono::seconds(runtime.stall_timeout_s);
@@ -251,22 +247,6 @@ Result<EngineCoreOptions> MakeCoreOptions(const RuntimeOptions& runtime, const R
     FASTLLM_ASSIGN_OR_RETURN(
         options.recorder, Recorder::Open(runtime.record_path, runtime.record_max_bytes, resolved.sched, resolved.kv));
   }
-  return options;
-}
-
-Status CheckProcessors(bool on_cpu, const std::vector<std::shared_ptr<LogitsProcessor>>& processors) {
-  if (on_cpu || processors.empty()) return Status::Ok();
-  return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
-}
-
-runtime::RunnerOptions MakeRunnerOptions(const EngineConfig& config, const ResolvedConfig& resolved) {
-  runtime::RunnerOptions options;
-  options.kv = resolved.kv;
-  options.sched = resolved.sched;
-  options.num_threads = resolved.num_threads;
-  options.seed = config.model.seed;
-  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
-  options.enforce_eager = config.runtime.enforce_eager;
   return options;
 }
 
@@ -292,45 +272,18 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
   FASTLLM_ASSIGN_OR_RETURN(auto table, ChooseTokens(std::move(tokens), source));
   timer.Lap("token_table");
 
-  ModelFacts facts;
-  facts.max_position_embeddings = source.config.max_position_embeddings;
-  DeviceFacts device;
-  device.usable_cores = api::UsableCores();
-  FASTLLM_ASSIGN_OR_RETURN(const auto placement, api::ChoosePlacement(config, source.config, &device));
-  const bool on_cpu = placement.device == ops::Device::kCpu;
-  FASTLLM_RETURN_IF_ERROR(CheckProcessors(on_cpu, logits_processors));
-  const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
-  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
-  FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
-                           api::ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
-  if (on_cpu) MeasureHost(runtime::WeightBytes(source, keep_quantized), &device);
-  FASTLLM_ASSIGN_OR_RETURN(auto resolved, ResolveLimits(config, facts, device));
-  runtime::RunnerOptions options = MakeRunnerOptions(config, resolved);
-  api::ProcessorTable processors(logits_processors);
-  options.logits_processors = std::move(logits_processors);
-  options.placement = placement;
-  options.kv_dtype = kv_dtype;
-  options.keep_quantized = keep_quantized;
-  if (on_cpu) {
-    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
-    options.kv = resolved.kv;
-  } else {
-    options.size_kv = [&](const runtime::DeviceMemoryUse& use) -> Result<KvConfig> {
-      FASTLLM_RETURN_IF_ERROR(api::MeasureDevice(config, use, &device, &resolved.values));
-      FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
-      return resolved.kv;
-    };
-  }
   EngineInfo info = MakeInfo(source, config.model.max_logprobs);
-  FASTLLM_ASSIGN_OR_RETURN(auto executor, runtime::MakeLocalExecutor(std::move(source), options, timer.phases()));
+  api::ProcessorTable processors(logits_processors);
+  FASTLLM_ASSIGN_OR_RETURN(auto started,
+                           api::StartExecutor(config, std::move(source), std::move(logits_processors), timer.phases()));
+  const ResolvedConfig& resolved = started.resolved;
   timer.Skip();
   AddResolved(resolved, &info);
   const RequestLimits limits = MakeLimits(info, resolved, table != nullptr);
 
   FASTLLM_ASSIGN_OR_RETURN(auto core_options, MakeCoreOptions(config.runtime, resolved));
-  auto core =
-      std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(executor), table, std::move(core_options));
+  auto core = std::make_unique<EngineCore>(resolved.sched, resolved.kv, std::move(started.executor), table,
+                                           std::move(core_options));
   timer.Lap("engine_thread");
   info.startup_seconds = timer.Finish();
   return std::unique_ptr<Engine>(

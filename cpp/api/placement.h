@@ -20,7 +20,8 @@ Result<runtime::Placement> ChoosePlacement(const EngineConfig& config, const run
 
 // The type of the KV cache: on a GPU that of the model, whatever else is refused by name; see runtime::KvDType for the
 // CPU.
-Result<ops::DType> ChooseKvDType(const std::string& kv_cache_dtype, const runtime::Placement& placement, bool quantized);
+Result<ops::DType> ChooseKvDType(const std::string& kv_cache_dtype, const runtime::Placement& placement,
+                                 bool quantized);
 
 // What is left for the KV cache: gpu_memory_utilization of the device less all that is taken, and, as
 // available_bytes, all that is free. kResourceExhausted names every part when nothing is left. Each part is noted in

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "cuda/attention/decode_merge.cuh"
-#include "cuda/common/launch_order.cuh"
 
 namespace fastllm::cuda {
 
@@ -18,8 +17,6 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
   using Shape = DecodeShape<kHeadDim, kStages>;
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x >> 5;
-  WaitForPrevious();
-  AllowNext();
   const DecodeWorker w = a.workers[blockIdx.x];
   if (w.units == 0) return;
   const uint32_t ring = SharedAddress(shared) + warp * Shape::kWarpBytes;

@@ -6,7 +6,6 @@
 #include "core/base/check.h"
 #include "cuda/attention/decode.cuh"
 #include "cuda/launch/attention.h"
-#include "cuda/launch/overlap.cuh"
 
 namespace fastllm::cuda {
 
@@ -49,8 +48,7 @@ void LaunchDecodeTiles(const ops::PagedAttentionParams& p, const AttentionShape&
   const int32_t bytes = DecodeShape<kHeadDim, kStages>::SharedBytes(s.group);
   // Cheap (no driver call beyond a table look-up) and right on every device of the process.
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes, "paged_attention");
-  LaunchOverlapped(kernel, dim3(p.decode_workers), kDecodeWarps * 32, bytes, stream, "paged_attention",
-                   MakeDecodeArgs<T>(p, s));
+  kernel<<<p.decode_workers, kDecodeWarps * 32, bytes, stream>>>(MakeDecodeArgs<T>(p, s));
 }
 
 template <typename T, int kHeadDim>

@@ -6,7 +6,6 @@
 #include "cuda/activation/silu_mul.cuh"
 #include "cuda/embedding/rows.cuh"
 #include "cuda/launch/launch.h"
-#include "cuda/launch/overlap.cuh"
 #include "cuda/norm/rms_norm.cuh"
 #include "ops/contract/embedding.h"
 #include "ops/contract/rms_norm.h"
@@ -58,11 +57,9 @@ void LaunchRmsNorm(const ops::RmsNormParams& p, int32_t packs, int32_t threads, 
   auto* residual = static_cast<T*>(p.residual);
   const auto* weight = static_cast<const T*>(p.weight);
   if (residual != nullptr) {
-    LaunchOverlapped(&RmsNormKernel<T, kPacks, true>, dim3(p.num_tokens), threads, 0, stream, "rms_norm", out, x, residual,
-                     weight, packs, p.eps);
+    RmsNormKernel<T, kPacks, true><<<p.num_tokens, threads, 0, stream>>>(out, x, residual, weight, packs, p.eps);
   } else {
-    LaunchOverlapped(&RmsNormKernel<T, kPacks, false>, dim3(p.num_tokens), threads, 0, stream, "rms_norm", out, x, residual,
-                     weight, packs, p.eps);
+    RmsNormKernel<T, kPacks, false><<<p.num_tokens, threads, 0, stream>>>(out, x, residual, weight, packs, p.eps);
   }
 }
 
@@ -107,11 +104,9 @@ void SiluMul(const ops::SiluMulParams& p, const OpContext& ctx) {
     T* o = out + static_cast<int64_t>(first) * p.n;
     const T* g = gate_up + static_cast<int64_t>(first) * 2 * p.n;
     if (packed && int64_t{tokens} * packs < int64_t{CurrentDevice().multiprocessors} * 2048) {
-      LaunchOverlapped(&SiluMulKernel<T, 1>, dim3(CeilDiv(packs, kThreads), tokens), kThreads, 0, StreamOf(ctx), "silu_mul",
-                       o, g, packs);
+      SiluMulKernel<T, 1><<<dim3(CeilDiv(packs, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
     } else if (packed) {
-      LaunchOverlapped(&SiluMulKernel<T, 2>, dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, 0, StreamOf(ctx),
-                       "silu_mul", o, g, packs);
+      SiluMulKernel<T, 2><<<dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
     } else {
       SiluMulScalarKernel<T><<<dim3(CeilDiv(p.n, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, p.n);
     }

@@ -11,8 +11,8 @@ class LibraryTextEngine:
     """An engine without a token table, with the text of a tokenizer put into its deltas.
 
     To LLM and AsyncLLM it is the engine: whatever is not here is the engine's own. Requests go to it without text and
-    stop strings; when a stop string has matched here in each of its outputs that
-    still run, it is aborted in the engine.
+    stop strings; when a stop string has matched here in every output that still runs, the request is aborted in the
+    engine.
     """
 
     def __init__(self, engine, tokenizer):

@@ -68,6 +68,20 @@ def test_stop_strings_end_the_request_in_the_engine(llm):
     assert llm.stats().running == llm.stats().used_blocks == 0
 
 
+def test_each_of_n_outputs_stops_by_itself(llm):
+    (whole,) = llm.generate(PROMPT, sampled(1, n=3), use_tqdm=False)
+    text = whole.outputs[1].text
+    stop = next(text[i : i + 3] for i in range(4, len(text)) if text[i : i + 3] not in whole.outputs[0].text)
+    (out,) = llm.generate(PROMPT, sampled(1, n=3, stop=[stop]), use_tqdm=False)
+    for got, full in zip(out.outputs, whole.outputs):
+        assert got.text == full.text.split(stop)[0]
+        assert got.finish_reason == ("stop" if stop in full.text else "length")
+    assert out.outputs[1].stop_reason == stop
+    assert out.outputs[0].text == whole.outputs[0].text
+    llm.generate(PROMPT, sampled(2), use_tqdm=False)
+    assert llm.stats().running == 0
+
+
 async def test_a_stream_joins_to_the_same_text(options, kind):
     engine = AsyncLLM(**options)
     try:

@@ -82,7 +82,9 @@ TEST(EngineObserve, TheLastDeltaAndNoOtherHasMetrics) {
 TEST(EngineObserve, PreemptionsOfARequestAreCounted) {
   // Two sequences of 4 + 20 tokens want 12 blocks of 4; 8 are there.
   EngineCore engine(Sched(), Kv(9), std::make_unique<FakeExecutor>(Cycle), Letters());
+  ASSERT_TRUE(engine.Pause(PauseMode::kWait).ok());  // so that both begin together
   for (const RequestId id : {1, 2}) ASSERT_TRUE(engine.Add(MakeRequest(id, Ids(4, static_cast<TokenId>(id)), 20)).ok());
+  ASSERT_TRUE(engine.Resume().ok());
   auto outcomes = Collect(&engine, 2);
   int64_t sum = 0;
   for (const auto& [id, o] : outcomes) sum += o.last.metrics->num_preemptions;

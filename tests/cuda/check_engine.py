@@ -149,12 +149,28 @@ def check_tokens(case: str, folder: Path) -> None:
         same = sum(a == b for a, b in zip(bf16, other))
         # Another batch size is another order of sums in bfloat16, which a near tie may show.
         check(f"{case}: bfloat16 tokens, {name}", same >= len(bf16) - 2, f"{same} of {len(bf16)} equal")
-    chosen = generate(folder, SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False,
-                                             logprobs=2, repetition_penalty=1.0, min_tokens=3), dtype="float32", **gpu)
+    chosen = generate(
+        folder,
+        SamplingParams(
+            temperature=0.0,
+            max_tokens=40,
+            ignore_eos=True,
+            detokenize=False,
+            logprobs=2,
+            repetition_penalty=1.0,
+            min_tokens=3,
+        ),
+        dtype="float32",
+        **gpu,
+    )
     same = sum(a == b for a, b in zip(expected, chosen))
     check(f"{case}: greedy tokens sampled on the host (logprobs)", same == len(expected), f"{same} of {len(expected)}")
-    drawn = SamplingParams(temperature=0.9, top_k=40, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, detokenize=False)
-    a, b = (generate(folder, drawn, device=d, dtype="float32", kv_cache_memory_bytes=256 << 20) for d in ("cpu", "cuda"))
+    drawn = SamplingParams(
+        temperature=0.9, top_k=40, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, detokenize=False
+    )
+    a, b = (
+        generate(folder, drawn, device=d, dtype="float32", kv_cache_memory_bytes=256 << 20) for d in ("cpu", "cuda")
+    )
     same = sum(x == y for x, y in zip(a, b))
     check(f"{case}: drawn tokens in float32 equal the CPU's", same >= len(a) - 1, f"{same} of {len(a)}")
 

@@ -96,7 +96,7 @@ Status Resolver::ResolveBatch() {
   const int32_t max_len = out_.sched.max_model_len;
   int64_t seqs = user.max_num_seqs.value_or(kDefaultMaxNumSeqs);
   int64_t tokens = user.max_num_batched_tokens.value_or(device_.device == "cpu" ? kDefaultMaxBatchedTokens
-                                                                                  : kDefaultMaxBatchedTokensGpu);
+                                                                                : kDefaultMaxBatchedTokensGpu);
   std::string seqs_reason = user.max_num_seqs ? "set by the user" : "the default on " + device_.device;
   std::string tokens_reason = user.max_num_batched_tokens ? "set by the user" : "the default on " + device_.device;
 
@@ -208,13 +208,14 @@ Status Resolver::ResolveKvBlocks() {
   const int64_t capacity = (blocks - 1) * block_size;
   Note("num_kv_blocks", Str(blocks), reason);
   const std::string& dtype = config_.cache.kv_cache_dtype;
+  const bool quantized = model_.has_quantized_weights;
   Note("kv_cache_dtype",
-       dtype != "auto"                ? dtype
-       : model_.has_quantized_weights ? "bfloat16"
-                                      : "float32",
-       dtype != "auto"                ? "set by the user"
-       : model_.has_quantized_weights ? "the weights are quantised"
-                                      : "the weights are float32");
+       dtype != "auto" ? dtype
+       : quantized     ? "bfloat16"
+                       : device_.dtype,
+       dtype != "auto" ? "set by the user"
+       : quantized     ? "the weights are quantised"
+                       : "the weights are " + device_.dtype);
   Note("kv_cache_bytes", Str(blocks * model_.kv_bytes_per_block),
        "num_kv_blocks of " + Str(model_.kv_bytes_per_block) + " bytes");
   Note("kv_capacity_tokens", Str(capacity),

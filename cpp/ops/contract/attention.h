@@ -17,7 +17,8 @@ struct PagedAttentionParams {
   void* out = nullptr;                   // [num_tokens, num_q_heads, head_dim] contiguous
   const void* q = nullptr;               // [num_tokens, num_q_heads, head_dim], token stride q_stride
   const int32_t* query_start = nullptr;  // [num_seqs + 1], query_start[0] = 0, last = num_tokens
-  const int32_t* seq_len = nullptr;      // [num_seqs], tokens in the cache after this step, >= its query length
+  const int32_t* seq_len = nullptr;      // [num_seqs], tokens in the cache after this step, >= its query
+                                         // length; 0: padding, whose rows of the output stay as they are
   const int32_t* block_table = nullptr;  // [num_seqs, max_blocks], row stride max_blocks
   int64_t q_stride = 0;
   int32_t num_tokens = 0;

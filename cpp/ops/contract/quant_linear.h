@@ -6,10 +6,13 @@ namespace fastllm::ops {
 
 // out[t, :] = xq[t, :] W^T + bias, where the rows of W are those of `parts` one after the other, and xq is x rounded to
 // 8 bits: each x_group values of a row become round-to-even(x * (127 / amax)) times amax / 127. Products of a group (of
-// 16 values where x or the weight has such) are summed in integers, exactly; groups in order of k, each by
-//   acc = fma(float(sum of q xq), d * scale_x, acc)
-// and after each 32 values, with a minimum,  acc = fma(m, s, acc),  s being scale_x times the sum of xq, or with
-// x_group 16 the sum of two such products.
+// 16 values where x or the weight has such) are summed in integers, exactly; 32 values after the other in order of k,
+// by
+//   acc = fma(f, d * scale_x, acc)                               f the sum as a float
+//   acc = fma(fma(f1, scale_x1, f0 * scale_x0), d, acc)          x_group 16
+//   acc = fma(f0, d0 * scale_x0, acc), then fma(f1, d1 * scale_x1, acc)   weights with groups of 16
+// and then, with a minimum,  acc = fma(m, s, acc),  s being scale_x times the sum of xq, or with x_group 16 the sum of
+// two such products.
 // So an element's bits depend on its row of x and of W alone: not on the rows beside it, threads or the arm.
 // A NaN or infinity in a row of x makes that row of out NaN or infinite and no other.
 struct QuantLinearParams {
@@ -21,7 +24,7 @@ struct QuantLinearParams {
   int32_t num_rows = 0;
   int32_t n = 0;
   int32_t k = 0;
-  int32_t x_group = 32;  // 32, or 16: half the error where a few values stand out (behind a gated activation)
+  int32_t x_group = 32;  // 32, or 16: a third less error
 };
 using QuantLinearFn = void (*)(const QuantLinearParams&, const OpContext&);
 

@@ -80,7 +80,7 @@ int64_t BuildItems(const PagedAttentionParams& p, std::vector<CostedItem>& items
   items.clear();
   for (int32_t s = 0; s < p.num_seqs; ++s) {
     const int32_t query_len = p.query_start[s + 1] - p.query_start[s];
-    if (query_len <= 0) continue;
+    if (query_len <= 0 || p.seq_len[s] == 0) continue;
     FASTLLM_CHECK(p.seq_len[s] >= query_len && p.seq_len[s] <= capacity,
                   "paged_attention: sequence " + std::to_string(s) + " has length " + std::to_string(p.seq_len[s]) +
                       ", outside [" + std::to_string(query_len) + ", " + std::to_string(capacity) + "]");

@@ -118,23 +118,34 @@ class PanelRow {
   int32_t lane_;
 };
 
-// Row r of the tile of `count` rows at row `tile`.
+// The sum of q xq over values [first, first + n) of block b, as a float: row r of the tile of `count` rows at `tile`.
+float GroupSum(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, const PanelRow& w, int64_t b,
+               int32_t first, int32_t n) {
+  int32_t sum = 0;
+  for (int32_t i = first; i < first + n; ++i) {
+    const int32_t x = rows.q[tile * rows.k + (b * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4];
+    sum += (w.Q(b, i) - w.traits().offset) * x;
+  }
+  return static_cast<float>(sum);
+}
+
 float Dot(const QuantRows& rows, int64_t tile, int32_t count, int32_t r, const PanelRow& w) {
   const int64_t blocks = rows.k / kQuantBlock;
   const QuantTraits& t = w.traits();
-  const int32_t group = rows.fine ? 16 : t.group;  // values that share both scales
   float acc = 0.0f;
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t at = tile * blocks + b * count + r;
-    for (int32_t first = 0; first < kQuantBlock; first += group) {
-      int32_t sum = 0;
-      for (int32_t i = first; i < first + group; ++i) {
-        const int32_t x = rows.q[tile * rows.k + (b * kQuantBlock + i) / 4 * 4 * count + r * 4 + i % 4];
-        sum += (w.Q(b, i) - t.offset) * x;
-      }
-      const int64_t half = 2 * tile * blocks + (2 * b + first / 16) * count + r;
-      const float scale = rows.scale[rows.fine ? half : at];
-      acc = std::fma(static_cast<float>(sum), w.D((b * kQuantBlock + first) / t.group) * scale, acc);
+    const int64_t half = 2 * tile * blocks + 2 * b * count + r;
+    const float scale0 = rows.scale[rows.fine ? half : at];
+    const float scale1 = rows.scale[rows.fine ? half + count : at];
+    if (t.group == 16) {
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 0, 16), w.D(2 * b) * scale0, acc);
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 16, 16), w.D(2 * b + 1) * scale1, acc);
+    } else if (rows.fine) {
+      const float part = GroupSum(rows, tile, count, r, w, b, 0, 16) * scale0;
+      acc = std::fma(std::fma(GroupSum(rows, tile, count, r, w, b, 16, 16), scale1, part), w.D(b), acc);
+    } else {
+      acc = std::fma(GroupSum(rows, tile, count, r, w, b, 0, kQuantBlock), w.D(b) * scale0, acc);
     }
     if (t.has_min) acc = std::fma(w.M(b), rows.sum[at], acc);
   }

@@ -15,7 +15,8 @@
 
 namespace fastllm::ops::cpu {
 
-inline constexpr int32_t kQuantTileRows = 12;
+// Three vectors a row (integers, a half block's sum, the row's sum) leave room in 32 registers for the weights.
+inline constexpr int32_t kQuantTileRows = 8;
 
 // Planes of QuantRows that a set of weights needs, as bits.
 enum QuantPlanes : uint32_t {
@@ -26,12 +27,8 @@ enum QuantPlanes : uint32_t {
   kPlaneShift32Halves = 1u << 4,
 };
 
-// Rows of the tile that comes first when `left` rows are left. 16 are two tiles of 8: one of 4 would leave the
-// multipliers waiting for its few sums.
-static constexpr int32_t TileRows(int32_t left) {
-  if (left >= kQuantTileRows && (left < 16 || left >= 20)) return kQuantTileRows;
-  return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
+// Rows of the tile that comes first when `left` rows are left.
+static constexpr int32_t TileRows(int32_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
 struct QuantRows {
   int8_t* q;

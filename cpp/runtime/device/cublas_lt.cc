@@ -90,8 +90,7 @@ void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
   }
   const float one = 1.0f, zero = 0.0f;
   Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, plan.weight, p.x, plan.x, &zero, p.out, plan.out, p.out,
-                      plan.out, &plan.algo, workspace_.data_ptr(), kWorkspaceBytes,
-                      static_cast<cudaStream_t>(stream_)),
+                      plan.out, &plan.algo, workspace_.data_ptr(), kWorkspaceBytes, static_cast<cudaStream_t>(stream_)),
        s, "cublasLtMatmul");
 }
 

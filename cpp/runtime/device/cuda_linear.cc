@@ -1,4 +1,6 @@
 // linear on CUDA: cuBLASLt, with plans per stream.
+#include <c10/cuda/CUDACachingAllocator.h>
+
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,18 +16,22 @@ using ops::DType;
 
 constexpr int32_t kSkinnyLimit = 16;  // measured: bench/RESULTS.md
 
+struct AllPlans {
+  std::mutex mutex;
+  std::map<void*, std::unique_ptr<MatmulPlans>> by_stream;
+};
+
+AllPlans& Plans() {
+  static AllPlans plans;
+  return plans;
+}
+
 MatmulPlans& PlansOf(void* stream) {
-  static std::mutex mutex;
-  static std::map<void*, std::unique_ptr<MatmulPlans>> plans;
-  thread_local void* last_stream = nullptr;
-  thread_local MatmulPlans* last = nullptr;
-  if (last != nullptr && last_stream == stream) return *last;
-  const std::lock_guard lock(mutex);
-  auto& entry = plans[stream];
+  AllPlans& plans = Plans();
+  const std::lock_guard lock(plans.mutex);
+  auto& entry = plans.by_stream[stream];
   if (entry == nullptr) entry = std::make_unique<MatmulPlans>(stream);
-  last_stream = stream;
-  last = entry.get();
-  return *last;
+  return *entry;
 }
 
 constexpr cudaDataType_t CudaType(DType t) {
@@ -66,6 +72,14 @@ void Add(ops::OpTable& table, const char* name) {
 }
 
 }  // namespace
+
+void ReleaseCudaStream(void* stream) {
+  {
+    const std::lock_guard lock(Plans().mutex);
+    Plans().by_stream.erase(stream);
+  }
+  c10::cuda::CUDACachingAllocator::emptyCache();
+}
 
 void RegisterCudaLinear(ops::OpTable& table) {
   Add<DType::kF32>(table, "cuda.linear.f32");

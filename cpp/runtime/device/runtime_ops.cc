@@ -13,4 +13,10 @@ const ops::OpTable& RuntimeOps() {
   return table;
 }
 
+void ReleaseStream([[maybe_unused]] ops::Device device, [[maybe_unused]] void* stream) {
+#ifdef FASTLLM_CUDA
+  if (device == ops::Device::kCuda) ReleaseCudaStream(stream);
+#endif
+}
+
 }  // namespace fastllm::runtime

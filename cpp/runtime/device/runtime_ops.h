@@ -8,7 +8,12 @@ namespace fastllm::runtime {
 // BuiltinOps(), and on CUDA linear through cuBLASLt. Built once, thread-safe.
 const ops::OpTable& RuntimeOps();
 
+// Frees what ops keep for a stream of the device (plans, workspaces), and gives the memory that torch holds back for
+// later to the driver, so that the next engine of the process finds it. Nothing may be running on the stream.
+void ReleaseStream(ops::Device device, void* stream);
+
 // cuda_linear.cc, in builds with FASTLLM_CUDA.
 void RegisterCudaLinear(ops::OpTable& table);
+void ReleaseCudaStream(void* stream);
 
 }  // namespace fastllm::runtime

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace fastllm::runtime {
+namespace {
+
+// Values of the input that share a scale of their 8-bit rounding. With 32, logits of SmolLM2 are 0.17 from float32's on
+// average and 0.67 at the 99th percentile, with 16 about a quarter less, for a tenth of the arithmetic of a large
+// batch.
+constexpr int32_t kInputGroup = 16;
+
+}  // namespace
 
 Linear::Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias)
     : weight_(b.Matrix(path + ".weight", out_parts, in)),
@@ -28,7 +36,7 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
-  p.x_group = x_group_;
+  p.x_group = kInputGroup;
   quant_linear_(p, ctx.op);
 }
 

@@ -24,9 +24,6 @@ class Linear {
   // x: [rows, in], y: [rows, out], both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
-  // For inputs in which a few values stand out: 8-bit rounding in groups of 16 values instead of 32.
-  void RoundInputFinely() { x_group_ = 16; }
-
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
@@ -43,7 +40,6 @@ class Linear {
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
-  int32_t x_group_ = 32;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
   ops::LinearFn gated_;              // null: the backend has none
 };

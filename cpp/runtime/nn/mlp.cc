@@ -7,9 +7,7 @@ GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t 
       down_(b, path + ".down", {hidden}, intermediate, bias),
       gate_up_slot_(b.Buffer("gate_up", 2 * int64_t{intermediate})),
       act_slot_(b.Buffer("mlp_act", intermediate)),
-      silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)) {
-  down_.RoundInputFinely();  // of all roundings this one costs the most: products of two activations have outliers
-}
+      silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)) {}
 
 void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
   const int32_t rows = static_cast<int32_t>(x.size(0));

@@ -7,15 +7,15 @@
 namespace fastllm::runtime {
 
 struct DeviceMemoryUse {
-  std::string device;                // "NVIDIA H200"
-  int64_t total_bytes = 0;           // of the device
-  int64_t free_bytes_at_start = 0;   // before anything of this engine
+  std::string device;               // "NVIDIA H200"
+  int64_t total_bytes = 0;          // of the device
+  int64_t free_bytes_at_start = 0;  // before anything of this engine
   int64_t weight_bytes = 0;
-  int64_t activation_bytes = 0;      // buffers of the largest step
-  int64_t staging_bytes = 0;         // what a step brings over, tables, ids, attention workspace
-  int64_t other_bytes = 0;           // contexts, kernels, libraries: what else was taken up to the end of a dry step
-  int64_t graph_reserve_bytes = 0;   // set aside for captured graphs
-  int64_t free_bytes = 0;            // now
+  int64_t activation_bytes = 0;     // buffers of the largest step
+  int64_t staging_bytes = 0;        // what a step brings over, tables, ids, attention workspace
+  int64_t other_bytes = 0;          // contexts, kernels, libraries: what else was taken up to the end of a dry step
+  int64_t graph_reserve_bytes = 0;  // set aside for captured graphs
+  int64_t free_bytes = 0;           // now
 };
 
 }  // namespace fastllm::runtime

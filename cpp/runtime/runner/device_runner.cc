@@ -272,7 +272,7 @@ void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
   StepResult& result = pending->result;
   result.step_id = plan.step_id;
   result.prompt_logprobs.clear();
-  pending->event = nullptr;
+  pending->tokens = nullptr;
   try {
     const c10::InferenceMode inference;
     result.status = batch_.Apply(plan);
@@ -289,7 +289,7 @@ void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
   if (result.status.ok()) return;
   result.rows.clear();
   result.prompt_logprobs.clear();
-  pending->event = nullptr;
+  pending->tokens = nullptr;
 }
 
 Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) {

@@ -63,14 +63,14 @@ class DeviceRunner : public StepRunner {
     ops::AttentionPlanFn plan = nullptr;  // null: the backend has none
     ops::AttentionBoundFn bound = nullptr;
   };
-  struct Buffers {             // on the device
-    at::Tensor stage;          // bytes
-    at::Tensor ids;            // [max tokens]
-    at::Tensor block_table;    // [max seqs, max_blocks]
-    at::Tensor last_tokens;    // [slots of sequences]
-    at::Tensor sampled;        // [max seqs]
-    at::Tensor workspace;      // of attention
-    at::Tensor kv;             // bytes
+  struct Buffers {           // on the device
+    at::Tensor stage;        // bytes
+    at::Tensor ids;          // [max tokens]
+    at::Tensor block_table;  // [max seqs, max_blocks]
+    at::Tensor last_tokens;  // [slots of sequences]
+    at::Tensor sampled;      // [max seqs]
+    at::Tensor workspace;    // of attention
+    at::Tensor kv;           // bytes
   };
   struct Slot {
     char* stage = nullptr;      // page-locked

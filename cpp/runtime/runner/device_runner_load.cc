@@ -49,6 +49,7 @@ DeviceRunner::DeviceRunner(ModelConfig config, const RunnerOptions& options, con
 }
 
 DeviceRunner::~DeviceRunner() {
+  const ops::Device device = net_.placement.device;
   try {
     device_.Synchronize(context_.op.stream);
   } catch (const std::exception&) {
@@ -59,6 +60,14 @@ DeviceRunner::~DeviceRunner() {
     if (slot.event != nullptr) device_.DestroyEvent(slot.event);
     if (slot.stage != nullptr) device_.FreePinned(slot.stage);
     if (slot.tokens != nullptr) device_.FreePinned(slot.tokens);
+  }
+  // All memory on the device is given back here: the next engine of the process sizes itself by what is free.
+  buffers_ = Buffers{};
+  net_ = Net();
+  try {
+    ReleaseStream(device, context_.op.stream);
+  } catch (const std::exception&) {
+    // As above.
   }
   device_.DestroyStream(context_.op.stream);
 }
@@ -169,8 +178,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
                               &buffers_.sampled, &buffers_.workspace}) {
     use.staging_bytes += static_cast<int64_t>(t->nbytes());
   }
-  use.other_bytes =
-      free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
+  use.other_bytes = free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
   use.graph_reserve_bytes = graphs_ == nullptr ? 0 : kGraphReserveBytes;
   return use;
 }
@@ -187,9 +195,9 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     PhaseTimer timer(phases);
     const int64_t free_at_start = device->memory().free_bytes;
     std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, options, *device));
-    FASTLLM_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
-                                                              options.sched.max_num_seqs, options.logprobs_mode,
-                                                              options.logits_processors));
+    FASTLLM_ASSIGN_OR_RETURN(
+        Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
+                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     runner->host_sampler_ = std::make_unique<Sampler>(std::move(sampler));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     device->Synchronize(runner->context_.op.stream);

@@ -43,9 +43,9 @@ struct StageLayout {
 struct StagedStep {
   StageShape shape;
   StageLayout layout;
-  int64_t bytes = 0;      // to copy
-  int32_t num_bans = 0;   // of all rows
-  int64_t ban_ids = 0;    // byte offset
+  int64_t bytes = 0;       // to copy
+  int32_t num_bans = 0;    // of all rows
+  int64_t ban_ids = 0;     // byte offset
   bool host_only = false;  // what the rows ask of the sampler does not fit a stage
 };
 

@@ -1,4 +1,5 @@
-// ModelRunner: one rank on the CPU: its model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take one path.
+// ModelRunner: one rank on the CPU: its model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take
+// one path.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +33,7 @@ class ModelRunner : public StepRunner {
                                                      PhaseSeconds* phases);
 
   void Launch(const StepPlan& plan, PendingStep* step) override {
-    step->event = nullptr;
+    step->tokens = nullptr;
     step->result = Execute(plan);
   }
 

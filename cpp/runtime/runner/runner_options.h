@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/config/resolved.h"
-#include "fastllm/status.h"
 #include "fastllm/logits_processor.h"
+#include "fastllm/status.h"
 #include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
 #include "runtime/runner/device_memory.h"

@@ -6,7 +6,7 @@
 namespace fastllm::runtime {
 
 void PendingStep::Finish() {
-  if (event == nullptr) return;
+  if (tokens == nullptr) return;
   try {
     device->WaitEvent(event);
     for (size_t i = 0; i < result.rows.size(); ++i) result.rows[i].tokens.assign(1, tokens[i]);

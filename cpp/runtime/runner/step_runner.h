@@ -17,8 +17,8 @@ namespace fastllm::runtime {
 struct PendingStep {
   StepResult result;
   const ops::DeviceApi* device = nullptr;
-  void* event = nullptr;            // null: nothing to wait for
-  const int32_t* tokens = nullptr;  // page-locked, one for each row of the result
+  void* event = nullptr;            // of the device, whose handle may be null
+  const int32_t* tokens = nullptr;  // page-locked, one for each row of the result; null: nothing to wait for
 
   // Waits for the tokens and puts them into the result. Any thread, once, and before the second launch after this
   // one's next. Never throws: failures are in the result's status.

@@ -1,4 +1,4 @@
-"""Tiny random Llamas with the logits that transformers computes for them.
+"""Tiny random Llamas and their relatives (Qwen2, Qwen3) with the logits that transformers computes for them.
 
 Every parameter is re-drawn (norm weights away from 1, biases away from 0), because a model with default values hides
 faults: see `redraw`. One folder per case under OUT:
@@ -22,7 +22,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import transformers
 
 NUM_IDS = 90
 ROPE_THETA = 10000.0
@@ -69,8 +69,11 @@ CASES: dict[str, dict] = {
         truncate=False,
     ),
     "dynamic": rope(rope_type="dynamic", factor=2.0),
+    "qwen2": {},
+    "qwen3": {"head_dim": 32},  # heads * head_dim is not the hidden size
+    "qwen3_tied": {"head_dim": 64, "tie_word_embeddings": True, "attention_bias": True},
 }
-GGUF_CASES = ("plain", "tied", "biases", "llama3", "linear")
+GGUF_CASES = ("plain", "tied", "biases", "llama3", "linear", "qwen2", "qwen3")
 GGUF_TYPES = ("F32", "F16", "Q8_0", "Q4_1", "Q6_K")
 
 
@@ -87,14 +90,20 @@ def redraw(model: torch.nn.Module, seed: int) -> None:
             p.data.copy_(r * (1.0 if "embed" in name else 1.2 / p.shape[1] ** 0.5))
 
 
-def logits(model: LlamaForCausalLM, ids: list[int]) -> np.ndarray:
+def family(case: str) -> str:
+    """The prefix of the transformers classes; in lower case also the architecture of GGUF files."""
+    return {"qwen2": "Qwen2", "qwen3": "Qwen3"}.get(case.split("_")[0], "Llama")
+
+
+def logits(model, ids: list[int]) -> np.ndarray:
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].float().numpy()
 
 
-def build(case: str) -> LlamaForCausalLM:
-    config = LlamaConfig(**{**BASE, **CASES[case]})
-    model = LlamaForCausalLM._from_config(config, attn_implementation="eager").eval().float()
+def build(case: str):
+    config = getattr(transformers, family(case) + "Config")(**{**BASE, **CASES[case]})
+    model = getattr(transformers, family(case) + "ForCausalLM")._from_config(config, attn_implementation="eager")
+    model = model.eval().float()
     redraw(model, seed=sum(case.encode()))
     if config.tie_word_embeddings:
         model.tie_weights()
@@ -122,6 +131,8 @@ GGUF_NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -136,7 +147,7 @@ def gguf_name(name: str) -> str:
     return f"{GGUF_NAMES[stem]}.{kind}"
 
 
-def llama3_factors(config: LlamaConfig) -> np.ndarray:
+def llama3_factors(config) -> np.ndarray:
     """What the llama converter stores in rope_freqs.weight: the divisor of each frequency."""
     p = config.rope_parameters
     dim = config.head_dim
@@ -183,11 +194,12 @@ def quantize(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
     return gguf.quants.quantize(np.ascontiguousarray(rows), kind)
 
 
-def write_gguf(model: LlamaForCausalLM, path: Path, type_name: str) -> dict[str, torch.Tensor]:
+def write_gguf(model, path: Path, type_name: str, arch: str) -> dict[str, torch.Tensor]:
     """Writes the file and returns the HF state dict of the values it really holds."""
     c = model.config
     kind = gguf.GGMLQuantizationType[type_name]
-    w = gguf.GGUFWriter(path, "llama")
+    w = gguf.GGUFWriter(path, arch)
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     w.add_block_count(c.num_hidden_layers)
     w.add_context_length(c.max_position_embeddings)
     w.add_embedding_length(c.hidden_size)
@@ -195,7 +207,9 @@ def write_gguf(model: LlamaForCausalLM, path: Path, type_name: str) -> dict[str,
     w.add_head_count(c.num_attention_heads)
     w.add_head_count_kv(c.num_key_value_heads)
     w.add_layer_norm_rms_eps(c.rms_norm_eps)
-    w.add_rope_dimension_count(c.head_dim)
+    w.add_rope_dimension_count(head_dim)
+    w.add_key_length(head_dim)
+    w.add_value_length(head_dim)
     w.add_rope_freq_base(c.rope_parameters["rope_theta"])
     w.add_vocab_size(c.vocab_size)
     w.add_eos_token_id(2)
@@ -211,6 +225,7 @@ def write_gguf(model: LlamaForCausalLM, path: Path, type_name: str) -> dict[str,
             continue
         value = tensor.numpy().astype(np.float32)
         heads = {"q_proj": c.num_attention_heads, "k_proj": c.num_key_value_heads}.get(name.split(".")[-2])
+        heads = heads if arch == "llama" else None  # the others keep the row order of their checkpoints
         if heads:
             value = permute(value, heads)
         t = kind if value.ndim == 2 else gguf.GGMLQuantizationType.F32
@@ -241,7 +256,7 @@ def make(case: str, out: Path) -> None:
     if case not in GGUF_CASES:
         return
     for type_name in GGUF_TYPES:
-        held = write_gguf(model, folder / f"{type_name}.gguf", type_name)
+        held = write_gguf(model, folder / f"{type_name}.gguf", type_name, family(case).lower())
         twin = build(case)
         twin.load_state_dict(held, strict=False)
         if twin.config.tie_word_embeddings:

@@ -66,6 +66,7 @@ int Run(const std::string& model, int threads, const std::vector<int32_t>& promp
   const int prompt_size = static_cast<int>(prompt.size());
   fastllm::runtime::RunnerOptions options;
   options.num_threads = threads;
+  options.kv_dtype = fastllm::runtime::KvDType("auto", fastllm::runtime::UsesQuantized(*source, true));
   options.sched.max_model_len = source->config.max_position_embeddings;
   options.sched.max_num_seqs = rows;
   options.sched.max_num_batched_tokens = rows * prompt_size;

@@ -104,3 +104,49 @@ def test_every_tensor_class_is_used(made, tmp_path):
         changed = {**tensors, name: np.zeros_like(tensors[name])}
         save_file(changed, tmp_path / "model.safetensors", metadata={"format": "pt"})
         assert worst(tmp_path, ids, expected, len(ids)) > 10 * BOUND, name
+
+
+def test_qwen3_head_norms_are_used(made, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    folder = made("qwen3")
+    ids, expected = read(folder, "expected.f32")
+    tensors = load_file(folder / "hf" / "model.safetensors")
+    shutil.copy(folder / "hf" / "config.json", tmp_path)
+    for name in ("model.layers.1.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight"):
+        changed = {**tensors, name: np.ones_like(tensors[name])}
+        save_file(changed, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        assert worst(tmp_path, ids, expected, len(ids)) > 10 * BOUND, name
+
+
+@pytest.mark.parametrize("case", ["plain", "biases", "llama3", "qwen2", "qwen3"])
+def test_the_device_runner_on_the_cpu(made, case):
+    """The runner of the GPU with the CPU as its device: the same logits."""
+    folder = made(case)
+    ids, expected = read(folder, "expected.f32")
+    for chunk in (7, len(ids)):
+        got = LogitProbe(str(folder / "hf"), device_runner=True).logits(ids, chunk)
+        assert float(np.abs(got - expected).max()) <= BOUND
+
+
+def test_dummy_weights_need_a_config_alone(made, tmp_path):
+    """load_format=dummy on a folder that holds config.json and nothing else: the seed decides."""
+    from fastllm_core import LLM, SamplingParams
+
+    shutil.copy(made("qwen3") / "hf" / "config.json", tmp_path)
+    greedy = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True, detokenize=False)
+    runs = []
+    for seed in (0, 0, 1):
+        with LLM(str(tmp_path), skip_tokenizer_init=True, load_format="dummy", seed=seed, max_model_len=64) as llm:
+            assert llm.info.architecture == "Qwen3ForCausalLM"
+            runs.append(llm.generate([3, 4, 5], greedy, use_tqdm=False)[0].outputs[0].token_ids)
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_sixteen_bit_types_are_refused_on_the_cpu(made):
+    from fastllm_core import LLM
+    from fastllm_core.errors import FastLLMError
+
+    for dtype in ("bfloat16", "float16"):
+        with pytest.raises(FastLLMError, match=f'dtype is "{dtype}"; the CPU computes in float32'):
+            LLM(str(made("plain") / "hf"), skip_tokenizer_init=True, device="cpu", dtype=dtype)

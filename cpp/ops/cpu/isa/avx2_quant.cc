@@ -136,6 +136,26 @@ inline void StartSums(const RowTile& x, int64_t row, __m256i* acc) {
   }
 }
 
+// A block of weights with one d, of rows with a scale for each half.
+template <QuantFormat F, int R>
+inline void AddFine(const Panel& w, const RowTile& x, int64_t b, __m256* sum) {
+  constexpr QuantTraits t = TraitsOf(F);
+  __m256i acc[2 * R];
+  __m256 part[2 * R];
+  StartSums<F, R>(x, 2 * b, acc);
+  AddValues<F, R>(w, x, b, 0, acc);
+  for (int i = 0; i < 2 * R; ++i) {
+    part[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(acc[i]), _mm256_set1_ps(x.scale[2 * b * x.count + i / 2]));
+  }
+  StartSums<F, R>(x, 2 * b + 1, acc);
+  AddValues<F, R>(w, x, b, 1, acc);
+  for (int i = 0; i < 2 * R; ++i) {
+    const __m256 scale = _mm256_set1_ps(x.scale[(2 * b + 1) * x.count + i / 2]);
+    const __m256 both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[i]), scale, part[i]);
+    sum[i] = _mm256_fmadd_ps(both, LoadScales<t.float_scale>(w.d, b, i % 2), sum[i]);
+  }
+}
+
 // kFine: x has a scale for each half of a block.
 template <QuantFormat F, int R, bool kFine>
 inline void SumRows(const Panel& w, const RowTile& x, int64_t blocks, __m256* sum) {
@@ -143,12 +163,14 @@ inline void SumRows(const Panel& w, const RowTile& x, int64_t blocks, __m256* su
   for (int i = 0; i < 2 * R; ++i) sum[i] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     __m256i acc[2 * R];
-    if constexpr (kFine || t.group == 16) {
+    if constexpr (kFine && t.group == 32) {
+      AddFine<F, R>(w, x, b, sum);
+    } else if constexpr (t.group == 16) {
       for (int h = 0; h < 2; ++h) {
         StartSums<F, R>(x, 2 * b + h, acc);
         AddValues<F, R>(w, x, b, h, acc);
         const float* scale = x.scale + (kFine ? 2 * b + h : b) * x.count;
-        AddScaled<R, t.float_scale>(acc, w.d, t.group == 16 ? 2 * b + h : b, scale, sum);
+        AddScaled<R, t.float_scale>(acc, w.d, 2 * b + h, scale, sum);
       }
     } else {
       StartSums<F, R>(x, b, acc);

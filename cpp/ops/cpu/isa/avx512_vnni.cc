@@ -44,7 +44,7 @@ inline __m512i Values(const int8_t* q, int64_t g, int r) {
 // acc[r] += w times values of k, group g.
 template <int R>
 inline void Dot(__m512i w, const int8_t* q, int64_t g, __m512i* acc) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], w, Values<R>(q, g, r));
 }
 
@@ -99,7 +99,7 @@ inline void DotHalf(const Panel& w, const RowTile& x, int64_t b, int h, __m512i*
 // sum[r] += float(acc[r]) * (d * scale of the row)
 template <int R>
 inline void AddScaled(const __m512i* acc, __m512 d, const float* scale, __m512* sum) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r]), _mm512_mul_ps(d, _mm512_set1_ps(scale[r])), sum[r]);
   }
@@ -107,7 +107,7 @@ inline void AddScaled(const __m512i* acc, __m512 d, const float* scale, __m512* 
 
 template <int R>
 inline void Start(const int32_t* shift, __m512i* acc) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_set1_epi32(shift[r]);
 }
 
@@ -123,6 +123,17 @@ inline void Prefetch(const Panel& w, int64_t b) {
   for (int64_t line = 0; line < (kBytes + 63) / 64; ++line) _mm_prefetch(at + 64 * line, _MM_HINT_T0);
 }
 
+// Integer sums of half h of a block.
+template <QuantFormat F, int R>
+inline void Half(const Panel& w, const RowTile& x, int64_t b, int h, __m512i* acc) {
+  constexpr QuantTraits t = TraitsOf(F);
+  if constexpr (t.bits == 8) {
+    DotBytes<R>(w, x, b, 4 * h, 4, acc);
+  } else {
+    DotHalf<R, t.bits == 5>(w, x, b, h, acc);
+  }
+}
+
 // kFine: x has a scale for each half of a block.
 template <QuantFormat F, int R, bool kFine>
 inline void SumBlock(const Panel& w, const RowTile& x, int64_t b, __m512* sum) {
@@ -130,23 +141,34 @@ inline void SumBlock(const Panel& w, const RowTile& x, int64_t b, __m512* sum) {
   __m512i acc[R];
   const auto start = [&](int64_t row) {
     if constexpr (t.has_min) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
     } else {
       Start<R>(x.shift + row * R, acc);
     }
   };
-  if constexpr (kFine || t.group == 16) {
+  if constexpr (kFine && t.group == 32) {
+    __m512 part[R];
+    start(2 * b);
+    Half<F, R>(w, x, b, 0, acc);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      part[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r]), _mm512_set1_ps(x.scale[2 * b * R + r]));
+    }
+    start(2 * b + 1);
+    Half<F, R>(w, x, b, 1, acc);
+    const __m512 d = LoadScales<t.float_scale>(w.d, b);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512 scale = _mm512_set1_ps(x.scale[(2 * b + 1) * R + r]);
+      sum[r] = _mm512_fmadd_ps(_mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r]), scale, part[r]), d, sum[r]);
+    }
+  } else if constexpr (t.group == 16) {
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
       start(2 * b + h);
-      if constexpr (t.bits == 8) {
-        DotBytes<R>(w, x, b, 4 * h, 4, acc);
-      } else {
-        DotHalf<R, t.bits == 5>(w, x, b, h, acc);
-      }
-      const __m512 d = LoadScales<t.float_scale>(w.d, t.group == 16 ? 2 * b + h : b);
-      AddScaled<R>(acc, d, x.scale + (kFine ? 2 * b + h : b) * R, sum);
+      Half<F, R>(w, x, b, h, acc);
+      AddScaled<R>(acc, LoadScales<t.float_scale>(w.d, 2 * b + h), x.scale + (kFine ? 2 * b + h : b) * R, sum);
     }
   } else {
     start(b);
@@ -159,14 +181,14 @@ inline void SumBlock(const Panel& w, const RowTile& x, int64_t b, __m512* sum) {
   }
   if constexpr (t.has_min) {
     const __m512 m = LoadScales<t.float_scale>(w.m, b);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(x.sum[b * R + r]), sum[r]);
   }
 }
 
 template <QuantFormat F, int R, bool kFine>
 inline void SumTile(const Panel& w, const RowTile& x, int64_t blocks, bool first, __m512* sum) {
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
     if (first) Prefetch<F>(w, b);
@@ -207,10 +229,10 @@ void Tile(const QuantPanelJob& job, const Panel& w, int32_t panel, int32_t tile)
   float* out = job.out + tile * job.out_stride + n;
   if (job.bias != nullptr) {
     const __m512 bias = _mm512_maskz_loadu_ps(lanes, job.bias + n);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r] = _mm512_add_ps(sum[r], bias);
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) _mm512_mask_storeu_ps(out + r * job.out_stride, lanes, sum[r]);
 }
 
@@ -222,7 +244,6 @@ void Panels(const QuantPanelJob& job) {
     for (int32_t tile = job.row_begin; tile < job.row_end;) {
       const int32_t count = TileRows(job.rows->num_rows - tile);
       switch (count) {
-        case 12: Tile<F, 12>(job, w, panel, tile); break;
         case 8: Tile<F, 8>(job, w, panel, tile); break;
         case 4: Tile<F, 4>(job, w, panel, tile); break;
         case 2: Tile<F, 2>(job, w, panel, tile); break;
