@@ -25,7 +25,7 @@ CXX_DIRS := cpp cuda tests bench
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard -- $(addsuffix /*.h,$(CXX_DIRS)) $(addsuffix /*.cc,$(CXX_DIRS)) $(addsuffix /*.cu,$(CXX_DIRS)) $(addsuffix /*.cuh,$(CXX_DIRS)))
 SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-schema
+.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -60,6 +60,10 @@ test-web: $(VENV)/.built $(VENV)/.demo $(VENV)/.test  ## the server's web page i
 	@.ci/system-deps chromium
 	@$(PIP) 'playwright>=1.40'
 	@$(VENV)/bin/python tests/server/web_check.py "$$(command -v chromium)"
+
+test-npm: $(VENV)/.built $(VENV)/.test  ## the npm clients of OpenAI and Anthropic against the server
+	@.ci/system-deps node npm
+	@$(VENV)/bin/python tests/server/npm_check.py
 
 test-schema: $(VENV)/.built $(VENV)/.test  ## schemathesis over the server's openapi.json, promtool over its metrics
 	@.ci/system-deps promtool

@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "server"))
 
-from conftest import TINY_ARGS, RunningServer, write_tiny_model
+from server_support import TINY_ARGS, RunningServer, write_tiny_model
 
 from fastllm_core.bench.datasets import Sample
 from fastllm_core.bench.load import Load, run_load

@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 import schemathesis
-from conftest import TINY_ARGS, RunningServer, write_tiny_model
 from hypothesis import HealthCheck, Phase, given, settings
+from server_support import TINY_ARGS, RunningServer, write_tiny_model
 
 EXAMPLES = 30
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TINY_ARGS
+from server_support import TINY_ARGS
 
 from fastllm_core.bench.load import Seen
 from fastllm_core.bench.report import percentile, summary

@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from conftest import events
+from server_support import events
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 ENDLESS = {"max_tokens": 4000, "ignore_eos": True, "temperature": 0}

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import TINY_ARGS, events
+from server_support import TINY_ARGS, events
 
 from fastllm_core import LLM, SamplingParams
 

@@ -53,16 +53,19 @@ def test_histograms_are_whole(tiny):
 
 def test_families_of_vllm(tiny, start_server):
     """The names that dashboards in the field use, under our prefix and under theirs."""
-    wanted = """num_requests_running num_requests_waiting kv_cache_usage_perc prompt_tokens_total generation_tokens_total
-        prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total request_success_total
-        time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds
-        request_prefill_time_seconds request_decode_time_seconds request_inference_time_seconds request_prompt_tokens
-        request_generation_tokens request_params_n request_params_max_tokens cache_config_info""".split()
+    wanted = """
+        num_requests_running num_requests_waiting kv_cache_usage_perc prompt_tokens_total
+        generation_tokens_total prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total
+        request_success_total time_to_first_token_seconds inter_token_latency_seconds
+        e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds
+        request_decode_time_seconds request_inference_time_seconds request_prompt_tokens
+        request_generation_tokens request_params_n request_params_max_tokens cache_config_info
+    """.split()
     theirs = start_server("--metrics-prefix", "vllm")
-    for server, prefix in ((tiny, "fastllm"), (theirs, "vllm")):
+    for server, prefix in ((tiny, "fastllm_"), (theirs, "vllm:")):
         text = server.get("/metrics").text
         for name in wanted:
-            assert f"# TYPE {prefix}:{name} " in text, name
+            assert f"# TYPE {prefix}{name} " in text, name
     theirs.kill()
 
 
@@ -79,7 +82,7 @@ def test_dashboard_uses_families_that_exist(tiny):
 
     path = pathlib.Path(fastllm_core.server.__file__).with_name("grafana_dashboard.json")
     board = json.loads(path.read_text())
-    used = set(re.findall(r"fastllm:[a-z_0-9]+", json.dumps(board)))
+    used = set(re.findall(r"fastllm_[a-z_0-9]+", json.dumps(board)))
     assert len(used) > 10
     text = tiny.get("/metrics").text
     missing = [name for name in used if f"{name}{{" not in text]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-from conftest import events
+from server_support import events
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": [[5, 6 + n] for n in range(40)], "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
@@ -61,7 +61,8 @@ def test_sigterm_when_idle(start_server):
 
 def test_sigterm_drains(start_server):
     """A78: what runs finishes, new work is told 503, health says 503, the status is 0."""
-    server = start_server()
+    # Four at a time, so that it takes longer than what is looked at meanwhile.
+    server = start_server("--max-num-seqs", "4", "--drain-timeout-s", "600")
     asking = Asking(server, {**LONG, "return_token_ids": True})
     server.process.send_signal(signal.SIGTERM)
     server.wait_line("draining 1 requests")

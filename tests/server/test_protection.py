@@ -11,7 +11,7 @@ import time
 import urllib.parse
 
 import pytest
-from conftest import events
+from server_support import events
 
 KEY, OTHER = "first-key", "second-key"
 AUTH = {"authorization": f"Bearer {KEY}"}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import events
+from server_support import events
 
 from fastllm_core import SamplingParams
 from fastllm_core.server.common import STATEMENTS

@@ -7,8 +7,8 @@ screenshots].
 import pathlib
 import sys
 
-from conftest import RunningServer
 from playwright.sync_api import expect, sync_playwright
+from server_support import RunningServer
 
 expect.set_options(timeout=60_000)
 

@@ -20,7 +20,11 @@ from fastllm_core.server.schema import field, missing
 _MESSAGES = field(
     "array",
     "The conversation: objects with a role and a content, a text or a list of text parts.",
-    items={"type": ["object"]},
+    items={
+        "type": ["object"],
+        "properties": {"role": {"type": "string"}, "content": {"type": ["string", "array", "null"]}},
+        "required": ["role", "content"],
+    },
     minItems=1,
 )
 TEMPLATE_FIELDS = {

@@ -117,7 +117,9 @@ class Api:
         return None
 
     def openapi(self) -> dict:
-        return self.fields.openapi(list(self.required))
+        schema = self.fields.openapi(list(self.required))
+        schema["properties"]["model"] = {"enum": [*self.state.names, None]}
+        return schema
 
     # ---- helpers of the routes ----
 

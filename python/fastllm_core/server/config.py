@@ -65,7 +65,9 @@ class ServerConfig:
     enable_response_store: bool = _option(False, "Keep answers of /v1/responses in memory, for GET and for chaining.")
     max_stored_responses: int = _option(1000, "Most answers kept; the oldest go first.", lo=1)
     return_request_id: bool = _option(True, "Answer with an x-request-id header.")
-    metrics_prefix: str = _option("fastllm", "Prefix of the Prometheus families; vllm gives vLLM's names.")
+    metrics_prefix: str = _option(
+        "fastllm", "Prefix of the Prometheus families; vllm gives vLLM's names.", choices=("fastllm", "vllm")
+    )
     access_log: str = _option("json", "Access log on standard error.", choices=("json", "text", "off"))
     log_requests: str = _option(
         "off", "What is logged of a request: off, params (no content), or full.", choices=("off", "params", "full")

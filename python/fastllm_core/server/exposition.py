@@ -85,7 +85,9 @@ class _Collector:
         return True
 
     def _name(self, name: str) -> str:
-        return f"{self._metrics.prefix}:{name}"
+        # vLLM's colon is what dashboards know; by Prometheus' own rules it is for recording rules.
+        separator = ":" if self._metrics.prefix == "vllm" else "_"
+        return f"{self._metrics.prefix}{separator}{name}"
 
     def _gauge(self, name: str, text: str, value, labels=()):
         return self._family(GaugeMetricFamily, name, text, value, labels)

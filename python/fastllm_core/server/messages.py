@@ -24,7 +24,16 @@ _STATEMENTS = {
 
 _CONVERSATION = {
     "model": field("string", "A served name."),
-    "messages": field("array", "Turns with a role and a content, a text or text blocks.", items={"type": ["object"]}),
+    "messages": field(
+        "array",
+        "Turns with a role and a content, a text or text blocks.",
+        items={
+            "type": ["object"],
+            "properties": {"role": {"enum": ["user", "assistant"]}, "content": {"type": ["string", "array"]}},
+            "required": ["role", "content"],
+        },
+        minItems=1,
+    ),
     "system": field(["string", "array"], "A text or text blocks."),
 }
 

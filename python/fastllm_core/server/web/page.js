@@ -117,7 +117,7 @@ function clear() {
 function families(text) {
   const out = {};
   for (const line of text.split("\n")) {
-    const found = /^[a-z0-9_]+:([a-z0-9_]+)\{[^}]*\} (\S+)$/.exec(line);
+    const found = /^(?:fastllm_|vllm:)([a-z0-9_]+)\{[^}]*\} (\S+)$/.exec(line);
     if (found) out[found[1]] = (out[found[1]] ?? 0) + Number(found[2]);
   }
   return out;

@@ -1,0 +1,158 @@
+"""Servers as subprocesses, for the tests and the checks beside them."""
+
+import json
+import os
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import httpx
+import openai
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+class RunningServer:
+    """`fastllm serve` in a process of its own; `lines` are what it has written to standard error."""
+
+    def __init__(self, *args: str, env: dict | None = None):
+        command = [sys.executable, "-m", "fastllm_core", "serve", *args, "--port", "0"]
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(env or {})}
+        )
+        self.lines: list[str] = []
+        self._news: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        found = re.search(r"on (https?)://(\S+):(\d+)$", self.wait_line(r"ready in .* on http"))
+        self.port = int(found[3])
+        self.url = f"{found[1]}://127.0.0.1:{self.port}"
+
+    def _read(self) -> None:
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            self._news.put(self.lines[-1])
+        self._news.put(None)
+
+    def wait_line(self, pattern: str, timeout: float = 120) -> str:
+        """The next line that matches; fails with the whole log when the process ends without it."""
+        while True:
+            try:
+                line = self._news.get(timeout=timeout)
+            except queue.Empty:
+                line = None
+            assert line is not None, f"no line {pattern!r} in:\n" + "\n".join(self.lines)
+            if re.search(pattern, line):
+                return line
+
+    def http(self, **options) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=120, trust_env=False, **options)
+
+    def get(self, path: str, **options) -> httpx.Response:
+        with self.http() as http:
+            return http.get(path, **options)
+
+    def post(self, path: str, body=None, **options) -> httpx.Response:
+        with self.http() as http:
+            return http.post(path, json=body, **options)
+
+    def metric(self, name: str, **labels) -> float:
+        """The sum of a family's samples with these labels."""
+        total = 0.0
+        for line in self.get("/metrics").text.splitlines():
+            found = re.fullmatch(rf"fastllm_{name}\{{(.*)\}} (\S+)", line)
+            if found and all(f'{k}="{v}"' in found[1] for k, v in labels.items()):
+                total += float(found[2])
+        return total
+
+    def wait_idle(self) -> None:
+        """Returns when the engine holds nothing. Each round asks for one token, so that time passes by its steps."""
+        for _ in range(500):
+            self.complete([7], 1)
+            if self.metric("num_requests_running") == 0 == self.metric("num_requests_waiting"):
+                break
+        assert self.metric("num_requests_running") == 0
+        assert self.metric("kv_cache_usage_perc") == 0
+        assert self.get("/load").json() == {"server_load": 0}
+
+    def complete(self, prompt, max_tokens: int, **more) -> dict:
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, **more}
+        answer = self.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def client(self, **options) -> openai.OpenAI:
+        """The official client; every answer is validated against its models."""
+        options = {"api_key": "none", "max_retries": 0, "_strict_response_validation": True, **options}
+        return openai.OpenAI(base_url=self.url + "/v1", timeout=120, **options)
+
+    def async_client(self, **options) -> openai.AsyncOpenAI:
+        options = {"api_key": "none", "max_retries": 0, "_strict_response_validation": True, **options}
+        return openai.AsyncOpenAI(base_url=self.url + "/v1", timeout=120, **options)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """The exit status after a signal."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self, timeout: float = 120) -> int:
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+
+def write_tiny_model(folder: pathlib.Path) -> str:
+    """A 0.1 M parameter Llama for load_format="dummy", with a tokenizer of single bytes and a chat template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 320,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "eos_token_id": 2,
+    }
+    specials = ["<unk>", "<|im_start|>", "<|im_end|>"]
+    vocab = {t: i for i, t in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    vocab.update({f"<|pad{i}|>": i for i in range(len(vocab), 320)})
+    tokenizer = Tokenizer(models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in specials])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
+    return str(folder)
+
+
+TINY_ARGS = ("--load-format", "dummy", "--cpu-threads", "1", "--served-model-name", "tiny", "--max-stop", "8")
+
+
+def events(response: httpx.Response) -> list:
+    """The data of a stream's events: JSON values, and the word [DONE]."""
+    out = []
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            data = line[6:]
+            out.append(data if data == "[DONE]" else json.loads(data))
+        else:
+            assert line == "" or line.startswith((": ", "event: ")), line
+    return out
