@@ -133,7 +133,11 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
   BuildUnits(ws.items, split, ws.units);
   const int32_t team = TeamSize(static_cast<int64_t>(ws.units.size()), work, ctx.num_threads);
   if (team > 1) {
-    std::stable_sort(ws.units.begin(), ws.units.end(), [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
+    const auto costlier = [](const Unit& a, const Unit& b) { return a.cost > b.cost; };
+    // Results do not depend on the order; std::sort allocates nothing, and a batch of equal lengths is in order.
+    if (!std::is_sorted(ws.units.begin(), ws.units.end(), costlier)) {
+      std::sort(ws.units.begin(), ws.units.end(), costlier);
+    }
   }
   const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
   const int64_t floats = ScratchFloats(std::max(kTileRows, group), p.cache.head_dim);

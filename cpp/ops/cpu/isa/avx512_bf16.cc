@@ -40,6 +40,9 @@ struct BFloatCache {
     positions = (n + kLanes - 1) / kLanes * kLanes;
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
     const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
+    // Rows lie in blocks all over the cache, whose pages are small: all of a chunk is asked for at once.
+    for (int32_t j = kLanes; j < n; ++j) FetchRow(from_k + offset[j], t.dim);
+    for (int32_t j = 0; j < n; ++j) FetchRow(from_v + offset[j], t.dim);
     for (int32_t j = 0; j < positions; j += kLanes) {
       for (int32_t d = 0; d < t.stride; d += 2 * kLanes) TransposeKeys(from_k, offset, j, d, t);
     }
@@ -73,6 +76,10 @@ struct BFloatCache {
   }
 
  private:
+  static void FetchRow(const uint16_t* row, int32_t dim) {
+    for (int32_t d = 0; d < dim; d += 32) _mm_prefetch(reinterpret_cast<const char*>(row + d), _MM_HINT_T0);
+  }
+
   // 16 positions from j, pairs of the head from element d.
   void TransposeKeys(const uint16_t* from, const int64_t* offset, int32_t j, int32_t d, const Tile& t) {
     const int32_t left = t.dim - d;
