@@ -16,9 +16,12 @@ from collections.abc import Callable
 Generate = Callable[[list[list[int]], int], int]
 
 
-def make_prompts(batch: int, tokens: int) -> list[list[int]]:
-    """Different prompts, so that no prefix is shared; ids above 100 are ordinary words in every vocabulary we use."""
-    return [[100 + (7919 * (i * tokens + j)) % 40000 for j in range(tokens)] for i in range(batch)]
+def make_prompts(batch: int, tokens: int, turn: int) -> list[list[int]]:
+    """Different prompts, also from turn to turn, so that no prefix is shared and no cache of one helps.
+
+    Ids above 100 are ordinary words in every vocabulary we use.
+    """
+    return [[100 + (7919 * (i * tokens + j) + 104729 * turn) % 40000 for j in range(tokens)] for i in range(batch)]
 
 
 def fastllm_engine(model: str, threads: int, options: dict) -> Generate:
@@ -139,9 +142,9 @@ def main() -> None:
     engine, model, threads = sys.argv[1:4]
     options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
     generate = ENGINES[engine](model, int(threads), options)
-    for line in sys.stdin:
+    for turn, line in enumerate(sys.stdin):
         order = json.loads(line)
-        prompts = make_prompts(order["batch"], order["prompt_tokens"])
+        prompts = make_prompts(order["batch"], order["prompt_tokens"], turn)
         start = time.perf_counter()
         tokens = generate(prompts, order["new_tokens"])
         seconds = time.perf_counter() - start

@@ -28,12 +28,13 @@ void Linear(Bench& b, const Shape& s, int m, double cublas_us) {
   const double bytes = 2.0 * weights + 2.0 * m * s.k + (s.f32 ? 4.0 : 2.0) * m * s.n;
   const int sets = SetsFor(bytes);
   const size_t x_one = static_cast<size_t>(m) * s.k, out_one = static_cast<size_t>(m) * s.n * (s.f32 ? 4 : 2);
-  const Buffer w = RandomBuffer(weights * sets, kType, 1), x = RandomBuffer(x_one * sets, kType, 2), out(out_one * sets);
+  const Buffer w = RandomBuffer(weights * sets, kType, 1), x = RandomBuffer(x_one * sets, kType, 2),
+               out(out_one * sets);
   const auto fn = b.Get<ops::LinearFn>(s.gated ? OpId::kLinearSiluMul : OpId::kLinear, kType);
   b.Time({"linear " + std::string(s.name), "M=" + std::to_string(m), bytes, 0.0, cublas_us}, sets,
          [&](int set, void* stream) {
-           fn({out.as<char>() + set * out_one, x.as<char>() + set * x_one * 2, w.as<char>() + set * weights * 2, nullptr,
-               m, s.n, s.k, s.f32},
+           fn({out.as<char>() + set * out_one, x.as<char>() + set * x_one * 2, w.as<char>() + set * weights * 2,
+               nullptr, m, s.n, s.k, s.f32},
               {stream, 1});
          });
 }

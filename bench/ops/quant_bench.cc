@@ -1,7 +1,7 @@
 // Times the quantised linear at the shapes of SmolLM2-135M.
 //   quant_bench [name filter] [threads]
-// One line per case: RESULT {"name", "value" and "reference" in microseconds (quantised, float32 linear), "ratio"}, with
-// the rates reached: GB/s of weights read and G operations (two for each product) a second.
+// One line per case: RESULT {"name", "value" and "reference" in microseconds (quantised, float32 linear), "ratio"},
+// with the rates reached: GB/s of weights read and G operations (two for each product) a second.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -23,8 +23,8 @@ struct Shape {
   const char* name;
   int n, k;
 };
-constexpr Shape kShapes[] = {{"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536},
-                             {"head", 49152, 576}};
+constexpr Shape kShapes[] = {
+    {"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536}, {"head", 49152, 576}};
 constexpr int64_t kPoolBytes = int64_t{96} << 20;  // copies of a weight, so that each call reads it from memory
 
 // Random bytes whose float16 values are positive and below 2: any such bytes are valid blocks.

@@ -5,8 +5,9 @@
 
 namespace fastllm::cuda {
 
-// One block per output row (blockIdx.x) and slice of it (blockIdx.y); without `rows` all take row 0. Unit is what one thread moves. A row index
-// outside [0, num_in) yields zeros: device code cannot refuse, and must not read past the table.
+// One block per output row (blockIdx.x) and slice of it (blockIdx.y); without `rows` all take row 0. Unit is what one
+// thread moves. A row index outside [0, num_in) yields zeros: device code cannot refuse, and must not read past the
+// table.
 template <typename Unit>
 __global__ void __launch_bounds__(256) CopyRowsKernel(Unit* __restrict__ out, const Unit* __restrict__ in,
                                                       const int32_t* __restrict__ rows, int32_t num_in, int32_t units) {

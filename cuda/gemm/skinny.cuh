@@ -1,10 +1,10 @@
 // linear for few rows (contract/linear.h): bound by reading the weight once, so that is all it is built for.
 //
 // A block has 16 rows of the weight (gated: 8 of gate and the 8 of up beside them) and its eight warps share k between
-// them. The weight is the left operand of the tensor cores and goes from memory straight to registers: a thread takes 16
-// bytes of a row, which are its share of two m16n8k16 products when k is counted in an order of its own, and x is read
-// in the same order. Up to 8 rows of x fill one product. The first weights are on their way before the kernel waits for
-// the one before it (programmatic dependent launch), as no kernel writes weights.
+// them. The weight is the left operand of the tensor cores and goes from memory straight to registers: a thread takes
+// 16 bytes of a row, which are its share of two m16n8k16 products when k is counted in an order of its own, and x is
+// read in the same order. Up to 8 rows of x fill one product. The first weights are on their way before the kernel
+// waits for the one before it (programmatic dependent launch), as no kernel writes weights.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -149,12 +149,8 @@ __global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel
   // Rows past the end read the last one; their results are dropped.
   const int64_t top = min(first + g, a.n - 1);
   const int64_t bottom = kGated ? a.n + top : min(first + g + 8, a.n - 1);
-  const SkinnyReader<T, kTiles> from{{a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8},
-                                     a.x + t * 8,
-                                     a.m,
-                                     a.k,
-                                     g,
-                                     EvictFirstPolicy()};
+  const SkinnyReader<T, kTiles> from{
+      {a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8}, a.x + t * 8, a.m, a.k, g, EvictFirstPolicy()};
   const int32_t chunks = a.k / kSkinnyChunk;
   float acc[kTiles][4] = {};
   SkinnyProducts<T, kTiles, kAhead>(from, chunks * warp / kSkinnyWarps, chunks * (warp + 1) / kSkinnyWarps, acc);

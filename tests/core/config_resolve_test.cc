@@ -175,5 +175,30 @@ TEST(Resolve, Threads) {
   EXPECT_EQ(Value(r, "num_threads").reason, "set by the user; more than the 4 usable cores");
 }
 
+TEST(Resolve, OnAGpuTheBudgetComesFromOutside) {
+  DeviceFacts gpu{.device = "cuda", .available_bytes = 50 * kGiB, .usable_cores = 4};
+  gpu.dtype = "bfloat16";
+  gpu.dtype_reason = "the checkpoint's own type";
+  EngineConfig c;
+  auto limits = ResolveLimits(c, kModel, gpu);
+  ASSERT_TRUE(limits.ok()) << limits.status().ToString();
+  EXPECT_EQ(limits->sched.max_num_batched_tokens, 8192);
+  EXPECT_EQ(limits->kv.num_blocks, 0);  // not known yet
+  EXPECT_EQ(limits->kv.block_size, 16);
+  gpu.kv_budget_bytes = 3 << 20;
+  gpu.kv_budget_reason = "what is left";
+  ASSERT_TRUE(ResolveKvBlocks(c, kModel, gpu, &*limits).ok());
+  EXPECT_EQ(limits->kv.num_blocks, 3);
+  EXPECT_EQ(Value(*limits, "num_kv_blocks").reason, "budget of 3145728 bytes, what is left");
+  EXPECT_EQ(Value(*limits, "dtype").value, "bfloat16");
+  EXPECT_EQ(Value(*limits, "dtype").reason, "the checkpoint's own type");
+  EXPECT_EQ(Value(*limits, "kv_cache_dtype").value, "bfloat16");
+  c.cache.kv_cache_memory_bytes = 5 << 20;
+  EXPECT_EQ(Ok(c, kModel, gpu).kv.num_blocks, 5);
+  c.cache.kv_cache_memory_bytes = 60 * kGiB;
+  EXPECT_EQ(Error(c, kModel, gpu),
+            "kv_cache_memory_bytes 64424509440 needs 64424509440 bytes, 53687091200 are available");
+}
+
 }  // namespace
 }  // namespace fastllm

@@ -15,14 +15,22 @@ void CheckFeed(Checks& c, int tokens, int seqs, int width) {
   constexpr int kSlots = 50, kMaxBlocks = 70;
   std::mt19937_64 rng(tokens + seqs);
   std::vector<int32_t> planned(tokens), last(kSlots), packed(static_cast<size_t>(seqs) * width), w = {width};
-  for (auto& p : planned) p = rng() % 2 == 0 ? static_cast<int32_t>(rng() % 1000) : -1 - static_cast<int32_t>(rng() % kSlots);
+  for (auto& p : planned)
+    p = rng() % 2 == 0 ? static_cast<int32_t>(rng() % 1000) : -1 - static_cast<int32_t>(rng() % kSlots);
   for (auto& t : last) t = static_cast<int32_t>(rng() % 1000);
   for (auto& b : packed) b = static_cast<int32_t>(rng() % 5000);
   const Buffer d_planned = Upload(planned), d_last = Upload(last), d_packed = Upload(packed), d_width = Upload(w);
   Buffer ids(tokens * 4), table(static_cast<size_t>(seqs) * kMaxBlocks * 4);
-  ops::FeedTokensParams p{ids.as<int32_t>(),       d_planned.as<int32_t>(), d_last.as<int32_t>(), table.as<int32_t>(),
-                          d_packed.as<int32_t>(), d_width.as<int32_t>(),   tokens,               seqs,
-                          kMaxBlocks,             kSlots};
+  ops::FeedTokensParams p{ids.as<int32_t>(),
+                          d_planned.as<int32_t>(),
+                          d_last.as<int32_t>(),
+                          table.as<int32_t>(),
+                          d_packed.as<int32_t>(),
+                          d_width.as<int32_t>(),
+                          tokens,
+                          seqs,
+                          kMaxBlocks,
+                          kSlots};
   c.Get<ops::FeedTokensFn>(OpId::kFeedTokens, DType::kF32)(p, {});
   bool ok = true;
   const auto got = Download<int32_t>(ids.get(), tokens);
@@ -81,14 +89,16 @@ std::vector<double> Reference(const std::vector<float>& x, const std::vector<flo
   for (int i = 0; i < m; ++i) {
     std::vector<float> both(y.begin() + static_cast<size_t>(i) * rows, y.begin() + static_cast<size_t>(i + 1) * rows);
     Round(both, t);
-    for (int j = 0; j < n; ++j) out[static_cast<size_t>(i) * n + j] = both[j] / (1.0 + std::exp(-both[j])) * both[n + j];
+    for (int j = 0; j < n; ++j)
+      out[static_cast<size_t>(i) * n + j] = both[j] / (1.0 + std::exp(-both[j])) * both[n + j];
   }
   return out;
 }
 
 void CheckLinear(Checks& c, DType t, int m, int n, int k, bool bias, bool f32, bool gated) {
   const int rows = gated ? 2 * n : n;
-  auto x = Normal(static_cast<size_t>(m) * k, 1), w = Normal(static_cast<size_t>(rows) * k, 2, 1.0f / std::sqrt(float(k)));
+  auto x = Normal(static_cast<size_t>(m) * k, 1),
+       w = Normal(static_cast<size_t>(rows) * k, 2, 1.0f / std::sqrt(float(k)));
   auto b = bias ? Normal(n, 3) : std::vector<float>();
   Round(x, t);
   Round(w, t);
@@ -103,7 +113,9 @@ void CheckLinear(Checks& c, DType t, int m, int n, int k, bool bias, bool f32, b
   const std::string label = std::string(gated ? "linear_silu_mul " : "linear ") + Name(t) + " " + std::to_string(m) +
                             "x" + std::to_string(k) + " to " + std::to_string(n);
   c.Expect(label, RelativeError(DownloadAs(out.get(), count, out_type), Reference(x, w, b, m, n, k, gated, t)),
-           gated ? 3 * Tolerance(t) : f32 ? 1e-5 : Tolerance(t));
+           gated ? 3 * Tolerance(t)
+           : f32 ? 1e-5
+                 : Tolerance(t));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ recorded ones of the reference's five best tokens. The bounds are what llama.cpp
 import numpy as np
 import pytest
 from conftest import smollm2_gguf
-
 from fastllm_core._C._core_testing import LogitProbe
 
 MEAN, P99 = 0.18, 0.62

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "ops/contract/attention.h"
 #include "ops/contract/feed.h"
 #include "ops/contract/random_fill.h"
+#include "ops/cpu/isa.h"
 #include "support.h"
 
 namespace fastllm::ops {
@@ -86,6 +88,33 @@ TEST(RandomFill, IsUniformAboutTheMean) {
   EXPECT_NEAR(std::sqrt(squares / n), 0.5 / std::sqrt(3.0), 1e-3);
   EXPECT_GE(*std::min_element(x.begin(), x.end()), 0.5f);
   EXPECT_LT(*std::max_element(x.begin(), x.end()), 1.5f);
+}
+
+// Padding of a decode step: a row of a sequence of length 0 between two real ones.
+TEST(PagedAttention, LeavesRowsOfASequenceOfLengthZeroAlone) {
+  for (const CpuIsa isa : ArmsOfThisMachine()) {
+    OpTable table;
+    RegisterCpuOps(table, isa);
+    std::vector<float> k(2 * 4 * 8, 0.25f), v(2 * 4 * 8, 3.0f), q(3 * 8, 1.0f), out(3 * 8, -7.0f);
+    const std::vector<int32_t> starts = {0, 1, 2, 3}, lengths = {2, 0, 3}, blocks = {1, 0, 1};
+    PagedAttentionParams p;
+    p.cache = {k.data(), v.data(), 2, 1, 4, 8};
+    p.out = out.data();
+    p.q = q.data();
+    p.query_start = starts.data();
+    p.seq_len = lengths.data();
+    p.block_table = blocks.data();
+    p.q_stride = 8;
+    p.num_tokens = p.num_seqs = 3;
+    p.max_blocks = 1;
+    p.num_q_heads = 1;
+    (*table.Resolve<PagedAttentionFn>({OpId::kPagedAttention, Device::kCpu, DType::kF32}))(p, {nullptr, 2});
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_NEAR(out[i], 3.0f, 1e-5f) << CpuIsaName(isa);
+      EXPECT_EQ(out[8 + i], -7.0f) << CpuIsaName(isa);
+      EXPECT_NEAR(out[16 + i], 3.0f, 1e-5f) << CpuIsaName(isa);
+    }
+  }
 }
 
 }  // namespace

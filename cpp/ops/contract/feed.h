@@ -8,10 +8,10 @@ namespace fastllm::ops {
 // come from `last_tokens`, so that nothing waits for the host. Block tables arrive packed, and are spread to rows of a
 // fixed stride, so that a captured graph reads them at the same place whatever their width.
 struct FeedTokensParams {
-  int32_t* ids = nullptr;                // out, [num_tokens]
-  const int32_t* planned = nullptr;      // [num_tokens]; t >= 0: the id t; t < 0: last_tokens[-1 - t]
-  const int32_t* last_tokens = nullptr;  // [num_slots]
-  int32_t* block_table = nullptr;        // out, [num_seqs, max_blocks]; entries from *table_width on are left alone
+  int32_t* ids = nullptr;                 // out, [num_tokens]
+  const int32_t* planned = nullptr;       // [num_tokens]; t >= 0: the id t; t < 0: last_tokens[-1 - t]
+  const int32_t* last_tokens = nullptr;   // [num_slots]
+  int32_t* block_table = nullptr;         // out, [num_seqs, max_blocks]; entries from *table_width on are left alone
   const int32_t* packed_table = nullptr;  // [num_seqs, *table_width]
   const int32_t* table_width = nullptr;   // one value, at most max_blocks
   int32_t num_tokens = 0;

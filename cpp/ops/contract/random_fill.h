@@ -4,8 +4,8 @@
 
 namespace fastllm::ops {
 
-// out[i] = mean + scale * u, u = (top 24 bits of Mix(key + first + i)) * 2^-23 - 1, uniform on [-1, 1): the same float32
-// on every device, rounded once to the type of out. Dummy weights.
+// out[i] = mean + scale * u, u = (top 24 bits of Mix(key + first + i)) * 2^-23 - 1, uniform on [-1, 1): the same
+// float32 on every device, rounded once to the type of out. Dummy weights.
 struct RandomFillParams {
   void* out = nullptr;  // [count]
   uint64_t key = 0;

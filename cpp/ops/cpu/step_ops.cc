@@ -38,8 +38,8 @@ void FeedTokens(const FeedTokensParams& p, const OpContext&) {
 
 void KeepTokens(const KeepTokensParams& p, const OpContext&) {
   for (int32_t r = 0; r < p.num_rows; ++r) {
-    FASTLLM_CHECK(p.slots[r] < p.num_slots, "keep_tokens: slot " + std::to_string(p.slots[r]) + " of " +
-                                                std::to_string(p.num_slots));
+    FASTLLM_CHECK(p.slots[r] < p.num_slots,
+                  "keep_tokens: slot " + std::to_string(p.slots[r]) + " of " + std::to_string(p.num_slots));
     if (p.slots[r] >= 0) p.last_tokens[p.slots[r]] = std::max(p.tokens[r], 0);
   }
 }

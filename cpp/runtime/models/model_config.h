@@ -27,7 +27,7 @@ struct ModelConfig {
   int32_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
-  std::string dtype;  // the checkpoint's own, "bfloat16"; empty when it does not say
+  std::string dtype;                // the checkpoint's own, "bfloat16"; empty when it does not say
   bool attention_bias = false;      // q, k and v
   bool attention_out_bias = false;  // the output projection
   bool qk_norm = false;             // RMS norm of each head of q and k

@@ -28,8 +28,8 @@ DecodeGraphs::~DecodeGraphs() {
 }
 
 int32_t DecodeGraphs::SizeFor(int32_t rows) const {
-  const auto it = std::lower_bound(entries_.begin(), entries_.end(), rows,
-                                   [](const Entry& e, int32_t n) { return e.size < n; });
+  const auto it =
+      std::lower_bound(entries_.begin(), entries_.end(), rows, [](const Entry& e, int32_t n) { return e.size < n; });
   return it == entries_.end() ? 0 : it->size;
 }
 
@@ -45,8 +45,7 @@ void* DecodeGraphs::Capture(const std::function<void()>& enqueue) {
 }
 
 void DecodeGraphs::Run(int32_t size, const std::function<void()>& enqueue) {
-  const auto it =
-      std::find_if(entries_.begin(), entries_.end(), [size](const Entry& e) { return e.size == size; });
+  const auto it = std::find_if(entries_.begin(), entries_.end(), [size](const Entry& e) { return e.size == size; });
   FASTLLM_CHECK(it != entries_.end(), "no decode step of " + std::to_string(size) + " rows");
   if (it->graph == nullptr && it->uses > 0 && !closed_) {
     closed_ = device_.memory().free_bytes < min_free_bytes_;

@@ -158,8 +158,7 @@ void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Te
   }
   const std::vector<int32_t>& order = host_sampler_->Arrange();
   const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
-  const std::vector<int32_t>& tokens =
-      host_sampler_->Run(ToHost(logits, order), {nullptr, context_.op.num_threads});
+  const std::vector<int32_t>& tokens = host_sampler_->Run(ToHost(logits, order), {nullptr, context_.op.num_threads});
   std::copy(tokens.begin(), tokens.end(), slot.tokens);
   device_.Copy(buffers_.sampled.data_ptr(), slot.tokens, tokens.size() * sizeof(int32_t), stream);
   EnqueueKeep(step);

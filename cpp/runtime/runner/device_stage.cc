@@ -31,7 +31,8 @@ void FillTokens(const BatchRow& row, const BatchLimits& l, const StageLayout& o,
   }
 }
 
-void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, int32_t seq, int32_t sample, char* host) {
+void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, int32_t seq, int32_t sample,
+                 char* host) {
   for (; token < shape.tokens; ++token) {
     At<int64_t>(host, o.slot_mapping)[token] = -1;
     At<int32_t>(host, o.planned)[token] = 0;

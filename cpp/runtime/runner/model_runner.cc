@@ -12,8 +12,8 @@
 
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
-#include "runtime/runner/runner_checks.h"
 #include "runtime/runner/prompt_questions.h"
+#include "runtime/runner/runner_checks.h"
 
 namespace fastllm::runtime {
 namespace {

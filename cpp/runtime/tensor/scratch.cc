@@ -12,7 +12,8 @@ namespace fastllm::runtime {
 Scratch::Slot Scratch::Reserve(const std::string& name, int64_t cols, bool float32) {
   FASTLLM_CHECK(cols > 0, "scratch slot " + name + " needs a width");
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].name == name && buffers_[i].cols == cols && buffers_[i].float32 == float32) return static_cast<Slot>(i);
+    if (buffers_[i].name == name && buffers_[i].cols == cols && buffers_[i].float32 == float32)
+      return static_cast<Slot>(i);
   }
   buffers_.push_back({name, cols, float32, {}, {}});
   return static_cast<Slot>(buffers_.size() - 1);

@@ -70,7 +70,7 @@ CASES: dict[str, dict] = {
     ),
     "dynamic": rope(rope_type="dynamic", factor=2.0),
     "qwen2": {},
-    "qwen3": {"head_dim": 32},  # heads * head_dim is not the hidden size
+    "qwen3": {"head_dim": 128},  # heads * head_dim is not the hidden size
     "qwen3_tied": {"head_dim": 64, "tie_word_embeddings": True, "attention_bias": True},
 }
 GGUF_CASES = ("plain", "tied", "biases", "llama3", "linear", "qwen2", "qwen3")

@@ -114,8 +114,8 @@ Status Allocate(const Placement& placement, ParamSet& params) {
     }
     std::vector<int64_t> shape = {p->rows()};
     if (p->cols != 0) shape.push_back(p->cols);
-    p->value = at::from_blob(slab.data + offset, shape, [owner = slab.owner](void*) {},
-                             placement.Options(placement.dtype));
+    p->value =
+        at::from_blob(slab.data + offset, shape, [owner = slab.owner](void*) {}, placement.Options(placement.dtype));
     offset += PaddedBytes(*p, placement);
   }
   return Status::Ok();
@@ -270,9 +270,9 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
 }
 
 Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params) {
-  FASTLLM_ASSIGN_OR_RETURN(const auto fill, target.ops->Resolve<ops::RandomFillFn>({ops::OpId::kRandomFill,
-                                                                                    target.placement.device,
-                                                                                    target.placement.dtype}));
+  FASTLLM_ASSIGN_OR_RETURN(const auto fill,
+                           target.ops->Resolve<ops::RandomFillFn>(
+                               {ops::OpId::kRandomFill, target.placement.device, target.placement.dtype}));
   FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
   for (const auto& p : params.all()) {
     ops::RandomFillParams r;

@@ -43,9 +43,9 @@ struct WeightTarget {
   bool keep_quantized = false;
 };
 
-// Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed blocks
-// where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be used or
-// ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
+// Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed
+// blocks where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be
+// used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
 // found shape, or one that nothing in the model uses; kResourceExhausted says what the weights need and what is free.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params);
