@@ -77,7 +77,7 @@ def main() -> None:
         try:
             asyncio.run(level(server, 8, 50))  # warms up
             for streams in levels:
-                print(json.dumps(asyncio.run(level(server, streams, max(100, 40000 // streams)))), flush=True)
+                print(json.dumps(asyncio.run(level(server, streams, max(1000, 40000 // streams)))), flush=True)
         finally:
             server.kill()
 

@@ -54,21 +54,27 @@ class RequestOutput:
 
 def join_deltas(first, second):
     """Two consecutive pieces of one output's news as one. `first` may be None."""
-    if first is None:
-        return second
+    return second if first is None else join_all((first, second))
+
+
+def join_all(pieces):
+    """Consecutive pieces of one output's news as one, in time that grows with their length."""
+    if len(pieces) == 1:
+        return pieces[0]
+    last = pieces[-1]
     return Piece(
-        first.token_ids + second.token_ids,
-        first.text + second.text,
-        second.finish_reason,
-        second.stop_reason,
-        second.error,
-        second.num_cached_tokens,
-        second.metrics,
-        second.error_code,
-        index=second.index,
-        logprobs=first.logprobs + second.logprobs,
-        prompt_logprobs=first.prompt_logprobs + second.prompt_logprobs,
-        text_offsets=first.text_offsets + second.text_offsets,
+        [i for p in pieces for i in p.token_ids],
+        "".join([p.text for p in pieces]),
+        last.finish_reason,
+        last.stop_reason,
+        last.error,
+        last.num_cached_tokens,
+        last.metrics,
+        last.error_code,
+        index=last.index,
+        logprobs=[entries for p in pieces for entries in p.logprobs],
+        prompt_logprobs=[entries for p in pieces for entries in p.prompt_logprobs],
+        text_offsets=[o for p in pieces for o in p.text_offsets],
     )
 
 

@@ -8,19 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from fastllm_core.errors import EngineDeadError
-from fastllm_core.outputs import Piece, join_deltas
+from fastllm_core.outputs import Piece, join_all
 
 # A timer that never fires in practice; see _ClosingBell.
 _FAR_SECONDS = 10 * 365 * 86400
-
-
-def join_all(pieces: Sequence[Piece]) -> Piece:
-    """Consecutive pieces of one output as one, in pairs, so that many of them do not cost the square."""
-    pieces = list(pieces)
-    while len(pieces) > 1:
-        odd = pieces[-1:] if len(pieces) % 2 else []
-        pieces = [join_deltas(a, b) for a, b in zip(pieces[::2], pieces[1::2])] + odd
-    return pieces[0]
 
 
 class Group:

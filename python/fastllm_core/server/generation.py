@@ -8,10 +8,9 @@ from typing import Protocol
 from fastllm_core._C import GenerationRequest, SamplingParams
 from fastllm_core.errors import of_request
 from fastllm_core.inputs import Scheduling, make_prompt
-from fastllm_core.outputs import Piece
+from fastllm_core.outputs import Piece, join_all
 from fastllm_core.server.errors import ApiError, from_exception
 from fastllm_core.server.state import ServerState
-from fastllm_core.streams import join_all
 
 
 @dataclass

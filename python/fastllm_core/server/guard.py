@@ -37,8 +37,8 @@ class Guard:
         wanted = header(scope, b"x-request-id")
         request_id = wanted if wanted and _REQUEST_ID.fullmatch(wanted) else None
         note: dict = {}
-        scope.setdefault("state", {}).update(request_id=request_id, note=note)
         answer = _Answer(send, request_id or uuid.uuid4().hex, self._state.config.return_request_id)
+        scope.setdefault("state", {}).update(request_id=request_id, note=note, answer=answer)
         start = time.perf_counter()
         try:
             if self._keys and scope["path"] not in self._open_paths and not self._allowed(scope):
