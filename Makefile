@@ -111,7 +111,7 @@ $(VENV)/.lint: | $(VENV)/.base
 # The requirements of an extra are read from pyproject.toml: one list.
 $(VENV)/.test: $(VENV)/.base pyproject.toml
 	@echo "== .venv: test requirements"
-	@for extra in test server; do $(VENV)/bin/python .ci/requirements.py $$extra; done > $(VENV)/requirements-test.txt
+	@for extra in test server tracing; do $(VENV)/bin/python .ci/requirements.py $$extra; done > $(VENV)/requirements-test.txt
 	@$(PIP) -r $(VENV)/requirements-test.txt
 	@touch $@
 

@@ -129,6 +129,7 @@ def test_ctrl_c():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job has it ignored
     )
     assert child.stdout.read(1)  # it has begun to answer
     os.kill(child.pid, signal.SIGINT)

@@ -131,6 +131,7 @@ def test_ctrl_c_ends_the_batch_and_not_the_engine(tiny):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -138,6 +139,7 @@ def test_ctrl_c_ends_the_batch_and_not_the_engine(tiny):
     finally:
         done.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)
     assert tiny.stats().used_blocks == 0
     assert tiny.stats().running == 0
     assert len(tiny.generate([5, 6], greedy(3, detokenize=False), use_tqdm=False)[0].outputs[0].token_ids) == 3

@@ -30,7 +30,7 @@ class WithDefaults(gguf.GGUFWriter):
 def test_defaults_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(maker.gguf, "GGUFWriter", WithDefaults)
     path = tmp_path / "model.gguf"
-    maker.write_gguf(maker.build("plain"), path, "F32")
+    maker.write_gguf(maker.build("plain"), path, "F32", "llama")
     options = {"skip_tokenizer_init": True, "num_gpu_blocks_override": 40, "cpu_threads": 1}
     with LLM(str(path), **options) as llm:
         stated = {"temperature": 0.0, "top_k": 7, "repetition_penalty": 1.5}
