@@ -11,6 +11,8 @@ import trained_tokenizers
 from test_tokenizer import KNOWN, spm_metadata
 from tokenizers import Tokenizer as Backend
 
+from fastllm_core.tokenizer.pretokenizers import PRE_TOKENIZERS
+
 TEXTS = ["hello", " two  spaces ", "", "\n\n", "it's 123 we've", "naïve größte 日本語 😀", "\ttab\r\n x", "a" * 40]
 
 
@@ -103,3 +105,9 @@ def test_the_given_folder(folder):
     results = gguf_vocabularies.check_folder(given)
     print("\n".join(r.line() for r in results))
     assert not [(r.name, r.failures[:3]) for r in results if r.failures]
+
+
+def test_only_qwen2_composes_characters():
+    """llama.cpp's cases of qwen35 keep a letter and its combining accent apart; those of qwen2 join them."""
+    assert PRE_TOKENIZERS["qwen2"].nfc
+    assert not PRE_TOKENIZERS["qwen35"].nfc

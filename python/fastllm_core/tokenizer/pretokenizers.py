@@ -31,7 +31,7 @@ _SMOLLM = PreTokenizer((DIGITS_ALONE, GPT2))
 _LLAMA3 = PreTokenizer((LLAMA3,), whole_words=True, adds_bos=True)
 _DBRX = PreTokenizer((LLAMA3,))
 _QWEN2 = PreTokenizer((QWEN2,), nfc=True)
-_QWEN35 = PreTokenizer((QWEN35,), nfc=True)
+_QWEN35 = PreTokenizer((QWEN35,))
 _FALCON = PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"))
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
