@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from openai.types import Completion
 from server_support import TINY_ARGS, events
 
 from fastllm_core import LLM, SamplingParams
@@ -102,6 +103,20 @@ def test_chat_logprobs(tiny):
     assert [entry for part in streamed if part for entry in part["content"]] == content
     plain = tiny.post(CHAT, {**ask, "top_logprobs": 0}).json()["choices"][0]["logprobs"]["content"]
     assert all(entry["top_logprobs"] == [] and entry["bytes"] for entry in plain)
+
+
+def test_as_many_logprobs_as_may_be_of_parts_of_characters(tiny):
+    """A26: tokens that are no text of their own in an answer that the official client's model accepts."""
+    parts = tiny.post("/tokenize", {"prompt": "\U0001f600", "add_special_tokens": False}).json()["tokens"]
+    assert len(parts) > 1
+    body = {"prompt": IDS, "max_tokens": 8, "ignore_eos": True, "logprobs": 20, "allowed_token_ids": parts}
+    response = tiny.post(COMPLETIONS, body)
+    assert response.status_code == 200
+    out = Completion.model_validate(response.json()).choices[0].logprobs
+    assert len(out.tokens) == len(out.token_logprobs) == len(out.top_logprobs) == 8
+    for value, top in zip(out.token_logprobs, out.top_logprobs):
+        assert math.isfinite(value)
+        assert len(top) >= 1
 
 
 def test_several_choices(tiny):
