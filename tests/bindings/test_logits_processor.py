@@ -1,5 +1,6 @@
 """Logits processors in Python: what they are called with, what they change, and what their failures end."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
@@ -183,7 +184,13 @@ def test_a_batch_that_shrinks_and_grows_keeps_its_places(tiny_options):
     with LLM(**tiny_options, logits_processors=[f"{__name__}:Recorder"]) as llm:
         params = [SamplingParams(max_tokens=n, temperature=t) for n, t in [(3, 0.0), (9, 1.0), (1, 0.0), (6, 0.7)]]
         prompts = [{"prompt_token_ids": [first]} for first in (10, 50, 90, 130)]
-        assert ids(llm.generate(prompts, params, use_tqdm=False)) == [
+        llm.pause_generation("wait")  # so that all begin in one step
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(llm.generate, prompts, params, use_tqdm=False)
+            while llm.stats().waiting_paused < 4:
+                assert not answer.done()
+            llm.resume_generation()
+        assert ids(answer.result()) == [
             list(range(10, 13)),
             list(range(50, 59)),
             [90],
