@@ -87,6 +87,7 @@ ROWS = {
     "cpu/decode/q4_0": Row(decode, ("Q4_0", {}), (("llamacpp", "Q4_0"),)),
     "cpu/decode/q8_0": Row(decode, ("Q8_0", {}), (("llamacpp", "Q8_0"), ("openvino", "Q8_0"))),
     "cpu/decode/f32": Row(decode, ("Q4_1", {"cpu_precision": "float32"}), (("transformers", "F32"),)),
+    "cpu/batch16/f32": Row(concurrent(16), ("Q4_1", {"cpu_precision": "float32"}), ()),  # beside cpu/decode/f32
     "cpu/prefill512": Row(prefill, ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q4_0"), BF16)),
     "cpu/batch16": Row(concurrent(16), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"), BF16)),
     "cpu/batch64": Row(concurrent(64), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"))),
