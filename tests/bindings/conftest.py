@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -33,22 +34,7 @@ def tokenizer(smollm2):
 def tiny_model(tmp_path_factory) -> str:
     """A folder with the config.json of a 0.1 M parameter Llama, for load_format="dummy"."""
     folder = tmp_path_factory.mktemp("tiny-llama")
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": 320,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "eos_token_id": 2,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    shutil.copy(pathlib.Path(__file__).parents[1] / "tiny_llama.json", folder / "config.json")
     return str(folder)
 
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,21 +116,6 @@ def write_tiny_model(folder: pathlib.Path) -> str:
     """A 0.1 M parameter Llama for load_format="dummy", with a tokenizer of single bytes and a chat template."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": 320,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "eos_token_id": 2,
-    }
     specials = ["<unk>", "<|im_start|>", "<|im_end|>"]
     vocab = {t: i for i, t in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
     vocab.update({f"<|pad{i}|>": i for i in range(len(vocab), 320)})
@@ -138,7 +124,7 @@ def write_tiny_model(folder: pathlib.Path) -> str:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, special=True) for t in specials])
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text(json.dumps(config))
+    shutil.copy(pathlib.Path(__file__).parents[1] / "tiny_llama.json", folder / "config.json")
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
     return str(folder)
 

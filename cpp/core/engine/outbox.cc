@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/engine/join_deltas.h"
+
 namespace fastllm {
 namespace {
 
@@ -17,24 +19,6 @@ constexpr size_t kMostUsed = 4096;  // deltas that wait to be filled again
 
 // Request::id of the output.
 RequestId OutputId(const RequestDelta& delta) { return delta.request_id + static_cast<RequestId>(delta.index); }
-
-// `more` becomes `list` and then itself; `list` keeps memory to be used again.
-template <typename T>
-void Prepend(std::vector<T>* list, std::vector<T>* more) {
-  list->insert(list->end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
-  list->swap(*more);
-}
-
-// `later` follows `delta` in the news of one output.
-void Append(RequestDelta* delta, RequestDelta* later) {
-  Prepend(&delta->token_ids, &later->token_ids);
-  Prepend(&delta->text_offsets, &later->text_offsets);
-  Prepend(&delta->logprobs, &later->logprobs);
-  Prepend(&delta->prompt_logprobs, &later->prompt_logprobs);
-  delta->text += later->text;
-  delta->text.swap(later->text);
-  std::swap(*delta, *later);
-}
 
 void MoveInto(std::vector<RequestDelta>* from, std::vector<RequestDelta>* to, size_t count) {
   const auto begin = from->end() - static_cast<ptrdiff_t>(count);
@@ -107,7 +91,7 @@ void Outbox::Join(std::vector<RequestDelta>* deltas) {
     if (place == pending_.size()) {
       pending_.push_back(std::move(delta));
     } else {
-      Append(&pending_[place], &delta);
+      JoinDeltas(&pending_[place], &delta);
     }
   }
   GiveBack(deltas);

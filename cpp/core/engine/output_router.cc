@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/engine/join_deltas.h"
 
 namespace fastllm {
 
@@ -104,21 +105,9 @@ void OutputRouter::Send(Live* live) {
   RequestDelta& delta = deltas_.back();
   delta.prompt_logprobs = std::exchange(live->prompt_logprobs, {});
   if (live->request->sampling.output_kind != "final_only") return;
-  RequestDelta& all = live->unsent;
-  const auto append = [](auto& to, auto& from) {
-    to.insert(to.end(), std::move_iterator(from.begin()), std::move_iterator(from.end()));
-  };
-  append(all.token_ids, delta.token_ids);
-  append(all.text_offsets, delta.text_offsets);
-  append(all.logprobs, delta.logprobs);
-  append(all.prompt_logprobs, delta.prompt_logprobs);
-  all.text += delta.text;
-  if (delta.finish_reason == FinishReason::kNone) return TakeBack();
-  std::swap(all.token_ids, delta.token_ids);
-  std::swap(all.text_offsets, delta.text_offsets);
-  std::swap(all.logprobs, delta.logprobs);
-  std::swap(all.prompt_logprobs, delta.prompt_logprobs);
-  std::swap(all.text, delta.text);
+  JoinDeltas(&live->unsent, &delta);
+  if (live->unsent.finish_reason == FinishReason::kNone) return TakeBack();
+  std::swap(live->unsent, delta);
 }
 
 bool OutputRouter::Route(const SequenceUpdate& update, std::vector<PositionLogprobs>* logprobs,
