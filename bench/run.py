@@ -112,7 +112,7 @@ def groups() -> dict[str, Group]:
                 Function(
                     sampling_torch.NAMES, lambda _: sampling_torch.measure(BUILD), lambda: sampling_torch.missing(BUILD)
                 ),
-                Function(detokenize.NAMES, lambda: detokenize.measure(BUILD), lambda: detokenize.missing(BUILD)),
+                Function(detokenize.NAMES, lambda _: detokenize.measure(BUILD), lambda: detokenize.missing(BUILD)),
                 Program(ops, samples),
             ]
         ),
