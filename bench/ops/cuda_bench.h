@@ -55,5 +55,6 @@ void BenchRows(Bench& b);
 void BenchAttention(Bench& b);
 void BenchSample(Bench& b);
 void BenchLinear(Bench& b);
+void BenchFp8(Bench& b);
 
 }  // namespace fastllm::cuda_bench

@@ -13,6 +13,9 @@ namespace {
 struct Shape {
   int q_heads, kv_heads, dim, batch, query_len, ctx, block_size;
   DType type = DType::kBF16;
+  bool fp8_cache = false;
+
+  DType kv_type() const { return fp8_cache ? DType::kF8E4M3 : type; }
 };
 
 struct Device {
@@ -24,12 +27,12 @@ class AttentionBench {
  public:
   AttentionBench(Bench& bench, const Shape& shape) : b_(bench), s_(shape) {
     blocks_per_seq_ = (s_.ctx + s_.block_size - 1) / s_.block_size;
-    kv_bytes_ = 2.0 * s_.batch * s_.ctx * s_.kv_heads * s_.dim * ops::DTypeSize(s_.type);
+    kv_bytes_ = 2.0 * s_.batch * s_.ctx * s_.kv_heads * s_.dim * ops::DTypeSize(s_.kv_type());
     sets_ = SetsFor(kv_bytes_);
     const int blocks = blocks_per_seq_ * s_.batch * sets_;
     const size_t elements = static_cast<size_t>(blocks) * s_.kv_heads * s_.block_size * s_.dim;
-    d_.k = RandomBuffer(elements, s_.type, 31);
-    d_.v = RandomBuffer(elements, s_.type, 32);
+    d_.k = RandomBuffer(elements, s_.kv_type(), 31);
+    d_.v = RandomBuffer(elements, s_.kv_type(), 32);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(3));
@@ -62,18 +65,19 @@ class AttentionBench {
   void Plan() {
     std::vector<int32_t> query_start(s_.batch + 1), seq_len(s_.batch, s_.ctx);
     for (int i = 0; i <= s_.batch; ++i) query_start[i] = i * s_.query_len;
-    const auto bound = b_.Get<ops::AttentionBoundFn>(
-        OpId::kAttentionBound, s_.type)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
+    const auto bound = b_.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.type)(
+        {s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type, s_.kv_type()});
     std::vector<int32_t> record(bound.record_ints);
     const auto size = b_.Get<ops::AttentionPlanFn>(
         OpId::kAttentionPlan, s_.type)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim,
-                                        s_.type, 0, 0, record.data(), bound.record_ints});
+                                        s_.type, s_.kv_type(), 0, 0, record.data(), bound.record_ints});
     d_.record = cuda_check::Upload(record);
     d_.query_start = cuda_check::Upload(query_start);
     d_.seq_len = cuda_check::Upload(seq_len);
     d_.workspace = Buffer(bound.workspace_bytes);
     d_.workspace.Zero();
-    params_.cache = {d_.k.get(), d_.v.get(), blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size, s_.dim};
+    params_.cache = {d_.k.get(), d_.v.get(),  blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size,
+                     s_.dim,     s_.kv_type()};
     params_.query_start = d_.query_start.as<int32_t>();
     params_.seq_len = d_.seq_len.as<int32_t>();
     params_.q_stride = stride_;
@@ -100,7 +104,8 @@ class AttentionBench {
 void Decode(Bench& b, const char* model, const Shape& s, double reference_us) {
   AttentionBench(b, s).Time("decode",
                             std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
-                                (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
+                                (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)) +
+                                (s.fp8_cache ? " fp8" : ""),
                             reference_us);
 }
 
@@ -116,6 +121,10 @@ void BenchAttention(Bench& b) {
   if (b.Wanted("decode")) {
     for (const auto& d : kDecode) Decode(b, "llama8b", {32, 8, 128, d.batch, 1, d.ctx, 16}, d.fa3_us);
     Decode(b, "llama8b", {32, 8, 128, 64, 1, 8192, 128}, 490.48);
+    for (const auto& [batch, ctx] :
+         {std::pair{1, 1024}, std::pair{64, 1024}, std::pair{64, 8192}, std::pair{256, 1024}}) {
+      Decode(b, "llama8b", {32, 8, 128, batch, 1, ctx, 16, DType::kBF16, true}, 0.0);
+    }
     for (const int batch : {1, 64}) Decode(b, "qwen3-30b", {32, 4, 128, batch, 1, 8192, 16}, 0.0);
     Decode(b, "qwen3-235b", {64, 4, 128, 64, 1, 4096, 16}, 0.0);
     Decode(b, "smollm2", {9, 3, 64, 64, 1, 2048, 16}, 0.0);

@@ -42,6 +42,7 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
   options.kv_dtype = kv_dtype;
+  FASTLLM_ASSIGN_OR_RETURN(options.linear, runtime::ChooseLinearMethod(config.model.quantization, source));
   options.keep_quantized = keep_quantized;
   options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) {

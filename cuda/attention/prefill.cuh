@@ -23,7 +23,7 @@ __device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const Prefi
       float l = s.l[t][j];
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      const float inverse = 1.0f / l;
+      const float inverse = a.value_scale / l;
       const int r = row0 + t * 16 + lane / 4 + j * 8;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; ++n) {
@@ -73,7 +73,9 @@ __device__ __forceinline__ void PrefillStep(PrefillState<kHeadDim>& s, const Pre
   AddValues<T, kHeadDim>(s, x, kv + Shape::kTileBytes);
 }
 
-template <typename T, int kHeadDim>
+// KV: the element of the cache, T or fp8. Two stages of K and V; of fp8, two of bytes and one of T between them and
+// the products, in the same room.
+template <typename T, typename KV, int kHeadDim>
 __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKernel(const PrefillArgs<T> a) {
   using Shape = PrefillShape<kHeadDim>;
   extern __shared__ __align__(128) char shared[];
@@ -86,7 +88,10 @@ __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKerne
   place.position = place.tile.length - place.tile.query_len;
   const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;
   const uint32_t q = SharedAddress(shared);
-  const uint32_t ring = q + Shape::kQBytes;
+  constexpr bool kBytes = sizeof(KV) == 1;
+  constexpr int kLoadBytes = kBytes ? Shape::kTileBytes : 2 * Shape::kTileBytes;  // of a stage
+  const uint32_t keys = q + Shape::kQBytes;
+  const uint32_t ring = keys + (kBytes ? 2 * Shape::kTileBytes : 0);
 
   PrefillState<kHeadDim> s;
 #pragma unroll
@@ -106,17 +111,21 @@ __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKerne
   const int32_t last_row = min(place.tile.first_row + kPrefillRows, place.rows) - 1;
   const int32_t end = place.PositionOf(last_row, a.group) + 1;
   LoadQueries<T, kHeadDim>(a, place, q);
-  LoadKeys<T, kHeadDim>(a, place, table, 0, ring);
+  LoadKeys<T, KV, kHeadDim>(a, place, table, 0, ring);
   CopyAsyncCommit();
   int32_t stage = 0;
   for (int32_t first = 0; first < end; first += Shape::kCols) {
     if (first + Shape::kCols < end) {
-      LoadKeys<T, kHeadDim>(a, place, table, first + Shape::kCols, ring + (stage ^ 1) * 2 * Shape::kTileBytes);
+      LoadKeys<T, KV, kHeadDim>(a, place, table, first + Shape::kCols, ring + (stage ^ 1) * kLoadBytes);
     }
     CopyAsyncCommit();
     CopyAsyncWait<1>();
     __syncthreads();
-    PrefillStep<T, kHeadDim>(s, a, place, q, ring + stage * 2 * Shape::kTileBytes, first);
+    if constexpr (kBytes) {
+      WidenKeys<T, kHeadDim>(shared + (ring - q) + stage * kLoadBytes, shared + (keys - q));
+      __syncthreads();
+    }
+    PrefillStep<T, kHeadDim>(s, a, place, q, kBytes ? keys : ring + stage * kLoadBytes, first);
     __syncthreads();
     stage ^= 1;
   }

@@ -41,6 +41,17 @@ __device__ __forceinline__ void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t
                : "r"(address));
 }
 
+// Two matrices; lanes 0 to 15 give the rows.
+__device__ __forceinline__ void LoadMatrix2(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n" : "=r"(r[0]), "=r"(r[1]) : "r"(address));
+}
+
+__device__ __forceinline__ void LoadMatrix2Transposed(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address));
+}
+
 // Transpose of one 8x8 matrix of 16-bit elements held by the warp.
 __device__ __forceinline__ uint32_t TransposeMatrix(uint32_t x) {
   uint32_t r;

@@ -23,7 +23,7 @@ LAUNCH = ROOT / "cuda" / "launch"
 @dataclass(frozen=True)
 class Instance:
     kernel: str  # decode | prefill
-    dtype: str  # bf16 | f16
+    dtype: str  # bf16 | f16, or with kv8 behind: over a cache of fp8
     head_dim: int
     model: str
 
@@ -34,7 +34,8 @@ _MODELS = {
     128: "Llama-3.1, Qwen2, Qwen3, Mistral; two head tiles for Qwen3-235B and GLM-4",
     256: "Gemma",
 }
-INSTANCES = [Instance(k, t, d, m) for k in ("decode", "prefill") for t in ("bf16", "f16") for d, m in _MODELS.items()]
+_DTYPES = ("bf16", "f16", "bf16kv8", "f16kv8")
+INSTANCES = [Instance(k, t, d, m) for k in ("decode", "prefill") for t in _DTYPES for d, m in _MODELS.items()]
 
 
 def instantiated() -> set[tuple[str, str, int]]:

@@ -15,9 +15,13 @@ using ops::DType;
 using ops::OpContext;
 using ops::OpId;
 
-ops::AttentionPlanSize Plan(const ops::AttentionPlanParams& p) { return MakePlan(p, PlanDeviceFor(p.head_dim)); }
+ops::AttentionPlanSize Plan(const ops::AttentionPlanParams& p) {
+  return MakePlan(p, PlanDeviceFor(p.head_dim, p.kv_dtype));
+}
 
-ops::AttentionBound Bound(const ops::AttentionBoundParams& p) { return PlanBound(p, PlanDeviceFor(p.head_dim)); }
+ops::AttentionBound Bound(const ops::AttentionBoundParams& p) {
+  return PlanBound(p, PlanDeviceFor(p.head_dim, p.kv_dtype));
+}
 
 AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) {
   const ops::KvCacheView& c = p.cache;
@@ -39,8 +43,13 @@ AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) 
 template <typename T, int kHeadDim>
 void PagedAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
   const AttentionShape s = CheckShape(p, kHeadDim);
-  if (p.prefill_tiles > 0) LaunchPrefill<T, kHeadDim>(p, s, StreamOf(ctx));
-  if (p.decode_workers > 0) LaunchDecode<T, kHeadDim>(p, s, StreamOf(ctx));
+  if (p.cache.dtype == DType::kF8E4M3) {
+    if (p.prefill_tiles > 0) LaunchPrefillFp8<T, kHeadDim>(p, s, StreamOf(ctx));
+    if (p.decode_workers > 0) LaunchDecodeFp8<T, kHeadDim>(p, s, StreamOf(ctx));
+  } else {
+    if (p.prefill_tiles > 0) LaunchPrefill<T, kHeadDim>(p, s, StreamOf(ctx));
+    if (p.decode_workers > 0) LaunchDecode<T, kHeadDim>(p, s, StreamOf(ctx));
+  }
   CheckLaunch("paged_attention");
 }
 
@@ -49,7 +58,12 @@ void SimpleAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
                                                            " in float32, the limit is " +
                                                            std::to_string(kSimpleMaxHeadDim));
   if (p.num_tokens <= 0) return;
-  SimpleAttentionKernel<<<dim3(p.num_tokens, p.num_q_heads), 32, 0, StreamOf(ctx)>>>(p);
+  const dim3 grid(p.num_tokens, p.num_q_heads);
+  if (p.cache.dtype == DType::kF8E4M3) {
+    SimpleAttentionKernel<fp8><<<grid, 32, 0, StreamOf(ctx)>>>(p);
+  } else {
+    SimpleAttentionKernel<float><<<grid, 32, 0, StreamOf(ctx)>>>(p);
+  }
   CheckLaunch("paged_attention");
 }
 

@@ -17,10 +17,11 @@ inline constexpr bool kHasHopperCode = false;
 // Whether prefill runs on the Hopper kernel on the current device.
 inline bool PrefillOnHopper() { return kHasHopperCode && CurrentDevice().compute_capability == 90; }
 
-// What plans are made for: the current device.
-inline PlanDevice PlanDeviceFor(int32_t head_dim) {
+// What plans are made for: the current device. A cache of fp8 is not read by the Hopper prefill kernel.
+inline PlanDevice PlanDeviceFor(int32_t head_dim, ops::DType kv_dtype) {
   const int32_t multiprocessors = CurrentDevice().multiprocessors;
-  return {multiprocessors * DecodeBlocksPerSm(head_dim), PrefillOnHopper() ? multiprocessors : 0};
+  const bool hopper = PrefillOnHopper() && kv_dtype != ops::DType::kF8E4M3;
+  return {multiprocessors * DecodeBlocksPerSm(head_dim), hopper ? multiprocessors : 0};
 }
 
 // Shapes as the kernels take them, checked.
@@ -36,5 +37,10 @@ template <typename T, int kHeadDim>
 void LaunchDecode(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream);
 template <typename T, int kHeadDim>
 void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream);
+// Of a cache of fp8.
+template <typename T, int kHeadDim>
+void LaunchDecodeFp8(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream);
+template <typename T, int kHeadDim>
+void LaunchPrefillFp8(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream);
 
 }  // namespace fastllm::cuda

@@ -180,9 +180,15 @@ def test_keywords(tiny_options):
     }
     with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
-    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
+    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2)]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
+    with pytest.raises(InvalidArgumentError, match=r"quantization.*fp8.*compressed-tensors"):
+        LLM(**tiny_options, quantization="awq")
+    with LLM(**tiny_options, quantization=None) as llm:
+        assert llm.info.architecture == "LlamaForCausalLM"
+    with LLM(**tiny_options, quantization="fp8", kv_cache_dtype="fp8") as llm:
+        assert len(llm.generate([5, 6], greedy(3, detokenize=False))[0].outputs[0].token_ids) == 3
     with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
         LLM(**tiny_options, max_num_seq=4)
 

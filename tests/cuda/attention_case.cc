@@ -23,7 +23,11 @@ AttentionCase::AttentionCase(const AttentionShapeSpec& shape, const std::vector<
   std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
   table_ = order;
   params_.max_blocks = max_blocks;
-  params_.cache = {nullptr, nullptr, blocks, s_.kv_heads, s_.block_size, s_.dim};
+  params_.cache = {nullptr, nullptr, blocks, s_.kv_heads, s_.block_size, s_.dim, s_.kv_dtype()};
+  if (s_.fp8_cache) {
+    params_.cache.k_scale = 0.5f;
+    params_.cache.v_scale = 0.25f;
+  }
   params_.num_tokens = query_start_.back();
   params_.num_seqs = num_seqs;
   params_.num_q_heads = s_.q_heads;
@@ -34,8 +38,8 @@ AttentionCase::AttentionCase(const AttentionShapeSpec& shape, const std::vector<
   Round(q_, s_.dtype);
   FillCache(seed);
   device_.push_back(UploadAs(q_, s_.dtype));
-  device_.push_back(UploadAs(k_, s_.dtype));
-  device_.push_back(UploadAs(v_, s_.dtype));
+  device_.push_back(UploadAs(k_, s_.kv_dtype()));
+  device_.push_back(UploadAs(v_, s_.kv_dtype()));
   device_.push_back(Upload(query_start_));
   device_.push_back(Upload(seq_len_));
   device_.push_back(Upload(table_));
@@ -68,8 +72,8 @@ void AttentionCase::FillCache(uint64_t seed) {
       }
     }
   });
-  Round(k_, s_.dtype);
-  Round(v_, s_.dtype);
+  Round(k_, s_.kv_dtype());
+  Round(v_, s_.kv_dtype());
 }
 
 void AttentionCase::Run(Checks& c) {
@@ -77,10 +81,11 @@ void AttentionCase::Run(Checks& c) {
   const auto bound = c.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.dtype);
   const auto run = c.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.dtype, s_.dim, ops::kFeatureGqa);
   const ops::AttentionBound b =
-      bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype});
+      bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype, s_.kv_dtype()});
   std::vector<int32_t> record(b.record_ints);
-  const ops::AttentionPlanSize size = plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads,
-                                            s_.kv_heads, s_.dim, s_.dtype, 0, 0, record.data(), b.record_ints});
+  const ops::AttentionPlanSize size =
+      plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype,
+            s_.kv_dtype(), 0, 0, record.data(), b.record_ints});
   record.resize(size.record_ints);
   device_.push_back(Upload(record));
   params_.plan = device_.back().as<int32_t>();
@@ -117,7 +122,7 @@ void AttentionCase::Reference(int64_t token, int head, double* out) const {
     double dot = 0.0;
     const float* k = k_.data() + at(pos);
     for (int d = 0; d < s_.dim; ++d) dot += double{q[d]} * k[d];
-    scores[pos] = dot * params_.scale;
+    scores[pos] = dot * params_.scale * double{params_.cache.k_scale};
     top = std::max(top, scores[pos]);
   }
   std::fill(out, out + s_.dim, 0.0);
@@ -127,7 +132,7 @@ void AttentionCase::Reference(int64_t token, int head, double* out) const {
     sum += w;
     for (int d = 0; d < s_.dim; ++d) out[d] += w * v[d];
   }
-  for (int d = 0; d < s_.dim; ++d) out[d] /= sum;
+  for (int d = 0; d < s_.dim; ++d) out[d] *= params_.cache.v_scale / sum;
 }
 
 double AttentionCase::Error() const {
@@ -138,9 +143,9 @@ double AttentionCase::Error() const {
 }
 
 std::string AttentionCase::Label() const {
-  std::string label = std::string("paged_attention ") + Name(s_.dtype) + " heads " + std::to_string(s_.q_heads) + "/" +
-                      std::to_string(s_.kv_heads) + " dim " + std::to_string(s_.dim) + " block " +
-                      std::to_string(s_.block_size) + " seqs";
+  std::string label = std::string("paged_attention ") + Name(s_.dtype) + (s_.fp8_cache ? " over fp8" : "") + " heads " +
+                      std::to_string(s_.q_heads) + "/" + std::to_string(s_.kv_heads) + " dim " +
+                      std::to_string(s_.dim) + " block " + std::to_string(s_.block_size) + " seqs";
   for (size_t i = 0; i < seqs_.size() && i < 6; ++i) {
     label.append(" ").append(std::to_string(seqs_[i].query_len)).append("@").append(std::to_string(seqs_[i].length));
   }

@@ -17,6 +17,9 @@ struct Sequence {
 struct AttentionShapeSpec {
   int q_heads = 8, kv_heads = 2, dim = 128, block_size = 16;
   DType dtype = DType::kBF16;
+  bool fp8_cache = false;  // with scales of 0.5 and 0.25
+
+  DType kv_dtype() const { return fp8_cache ? DType::kF8E4M3 : dtype; }
 };
 
 class AttentionCase {

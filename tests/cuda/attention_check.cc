@@ -61,6 +61,14 @@ void CheckAttention(Checks& c) {
     CheckShape(c, {20, 2, 128, 32, t});
     CheckShape(c, {24, 1, 64, 16, t});  // wider than the decode kernel: the prefill kernel takes it
   }
+  for (const DType t : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      CheckShape(c, {8, 2, dim, 16, t, true});
+      CheckShape(c, {7, 1, dim, 64, t, true});
+    }
+    CheckShape(c, {16, 1, 128, 32, t, true});
+    CheckShape(c, {24, 1, 64, 16, t, true});
+  }
   // Few prefill tiles of long sequences: their K and V are cut into parts.
   for (const DType t : {DType::kBF16, DType::kF16}) {
     for (const int dim : {64, 96, 128, 256}) {

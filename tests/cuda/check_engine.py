@@ -2,7 +2,7 @@
 
 Needs a GPU, torch and transformers; not a pytest file. Exit status 0 when all checks pass.
 
-    python tests/cuda/check_engine.py [OUT]
+    python tests/cuda/check_engine.py [OUT [fp8]]    fp8: only what is about 8-bit floats
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ CASES = {
 }
 # Relative error of all logits: float32 against float32, and what rounding to 16 bits at every step leaves.
 LIMITS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+# Of a KV cache in 8-bit floats.
+FP8_KV_LIMITS = {"float32": 2e-3, "float16": 2.5e-2, "bfloat16": 6e-2}
+# Of linear layers in 8-bit floats, as a share of what 8 bits themselves change. A sum that is other in its last bits puts
+# a few inputs of the next layer on the other side of a rounding, each a sixteenth away, and after a few layers as many as
+# there can be: errors grow to this share whatever their cause, and do not tell how exact the products are; cuda_check does.
+FP8_SHARES = {"float32": 0.8, "float16": 0.95, "bfloat16": 1.0}
 failures = 0
 
 
@@ -94,6 +100,38 @@ def check_logits(case: str, folder: Path, ids: list[int], expected: np.ndarray) 
             got = LogitProbe(str(folder), device="cuda", dtype=dtype).logits(ids, chunk)
             error = float(np.linalg.norm(got - cpu) / np.linalg.norm(cpu))
             check(f"{case}: {dtype} logits, chunks of {chunk}", error <= limit, f"relative {error:.2e}")
+
+
+def check_fp8(case: str, folder: Path, ids: list[int]) -> None:
+    """Chunks of 150 rows go to cuBLASLt, of 37 to the kernel for few rows; float32 always to that."""
+    from fastllm_core._C._core_testing import LogitProbe
+
+    plain = LogitProbe(str(folder)).logits(ids, len(ids))
+    for what in ({"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"quantization": "fp8", "kv_cache_dtype": "fp8"}):
+        name = " and ".join(what)
+        cpu = LogitProbe(str(folder), **what).logits(ids, len(ids))
+        away = float(np.linalg.norm(plain - cpu) / np.linalg.norm(cpu))
+        for dtype in LIMITS:
+            limit = FP8_SHARES[dtype] * away if "quantization" in what else FP8_KV_LIMITS[dtype]
+            for chunk in (len(ids), 37):
+                got = LogitProbe(str(folder), device="cuda", dtype=dtype, **what).logits(ids, chunk)
+                error = float(np.linalg.norm(got - cpu) / np.linalg.norm(cpu))
+                detail = f"relative {error:.2e}; of the floats {away:.2e}"
+                check(f"{case}: fp8 {name}, {dtype}, chunks of {chunk}", error <= limit, detail)
+
+
+def check_fp8_tokens(case: str, folder: Path) -> None:
+    from fastllm_core import SamplingParams
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
+    options = {"device": "cuda", "dtype": "bfloat16", "kv_cache_memory_bytes": 256 << 20, "quantization": "fp8"}
+    for kv in ("auto", "fp8"):
+        graphs = generate(folder, greedy, kv_cache_dtype=kv, **options)
+        eager = generate(folder, greedy, kv_cache_dtype=kv, enforce_eager=True, **options)
+        same = sum(a == b for a, b in zip(graphs, eager))
+        check(
+            f"{case}: fp8 tokens, kv {kv}, graphs and eager", same >= len(graphs) - 3, f"{same} of {len(graphs)} equal"
+        )
 
 
 def prompts(n: int) -> list[dict]:
@@ -183,6 +221,8 @@ def check_refusals(folder: Path) -> None:
         ({"block_size": 8}, "power of two"),
         ({"gpu_memory_utilization": 1e-6}, "no memory is left for the KV cache"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens"),
+        ({"quantization": "awq"}, "compressed-tensors"),
+        ({"kv_cache_dtype": "float32"}, "the data type of the model or fp8"),
     ]:
         try:
             LLM(str(folder), skip_tokenizer_init=True, device="cuda", **options)
@@ -197,12 +237,21 @@ def main(argv: list[str]) -> int:
 
     torch.set_num_threads(8)
     out = Path(argv[1]) if len(argv) > 1 else Path(tempfile.mkdtemp())
+    only_fp8 = argv[2:] == ["fp8"]
     for case in CASES:
         folder = out / case
         ids, expected = make(case, folder)
+        if only_fp8:
+            check_fp8(case, folder, ids)
+            check_fp8_tokens(case, folder)
+            continue
         check_logits(case, folder, ids, expected)
         if case in ("llama3-d128", "qwen3-d128"):
             check_tokens(case, folder)
+            check_fp8(case, folder, ids)
+            check_fp8_tokens(case, folder)
+        if case == "llama-bias-tied":
+            check_fp8(case, folder, ids)
     check_refusals(out / "llama")
     print(f"{failures} failed")
     return int(failures > 0)

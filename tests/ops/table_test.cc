@@ -16,11 +16,13 @@ constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::k
                             OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,     OpId::kSample,
                             OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,      OpId::kRopeKvWrite,
                             OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding,
-                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul};
+                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul,
+                            OpId::kQuantizeFp8,   OpId::kFp8Linear,      OpId::kRmsNormFp8,  OpId::kSiluMulFp8};
 
-// Attention on the CPU needs no plan, and its MLP no fused product.
+// Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings.
 bool IsCpuOp(OpId op) {
-  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul;
+  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul &&
+         op != OpId::kRmsNormFp8 && op != OpId::kSiluMulFp8;
 }
 
 void Fn1() {}

@@ -15,6 +15,7 @@ struct AttentionPlanParams {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;  // of the cache: kF8E4M3, or anything else for the same as dtype
   // Launch sizes that a captured graph was made with: the record fills the rest with empty work. 0: as many as it
   // takes.
   int32_t decode_workers = 0;
@@ -39,6 +40,7 @@ struct AttentionBoundParams {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
 };
 struct AttentionBound {
   int64_t record_ints = 0;

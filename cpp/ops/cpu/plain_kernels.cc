@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/fp8.h"
 #include "ops/cpu/half.h"
 #include "ops/cpu/kernels.h"
 
@@ -78,12 +79,14 @@ void Narrow(const float* x, int64_t n, DType to, void* out) {
       case DType::kF32: static_cast<float*>(out)[i] = x[i]; break;
       case DType::kF16: static_cast<uint16_t*>(out)[i] = FloatToHalf(x[i]); break;
       case DType::kBF16: static_cast<uint16_t*>(out)[i] = FloatToBFloat(x[i]); break;
+      case DType::kF8E4M3: static_cast<uint8_t*>(out)[i] = FloatToFp8(x[i]); break;
     }
   }
 }
 
-float CacheValue(const void* base, DType type, int64_t index) {
+float CacheValue(const void* base, DType type, float scale, int64_t index) {
   if (type == DType::kF32) return static_cast<const float*>(base)[index];
+  if (type == DType::kF8E4M3) return Fp8ToFloat(static_cast<const uint8_t*>(base)[index]) * scale;
   const uint16_t bits = static_cast<const uint16_t*>(base)[index];
   return type == DType::kF16 ? HalfToFloat(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -140,7 +143,7 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     for (int32_t j = 0; j < n; ++j) {
       const int64_t at = CacheOffset(p, item, first + j);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, at + d);
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, p.cache.k_scale, at + d);
       scores[j] = dot * p.scale;
       new_max = std::fmax(new_max, scores[j]);
     }
@@ -151,7 +154,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
       const float weight = std::exp(scores[j] - new_max);
       const int64_t at = CacheOffset(p, item, first + j);
       *s.sum += weight;
-      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, at + d);
+      for (int32_t d = 0; d < dim; ++d) {
+        s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, p.cache.v_scale, at + d);
+      }
     }
     *s.max = new_max;
   }

@@ -10,6 +10,7 @@ const char* DTypeName(DType t) {
     case DType::kF32: return "f32";
     case DType::kF16: return "f16";
     case DType::kBF16: return "bf16";
+    case DType::kF8E4M3: return "f8_e4m3";
   }
   return "unknown";
 }
@@ -78,6 +79,10 @@ const char* OpName(OpId op) {
     case OpId::kKeepTokens: return "keep_tokens";
     case OpId::kRandomFill: return "random_fill";
     case OpId::kLinearSiluMul: return "linear_silu_mul";
+    case OpId::kQuantizeFp8: return "quantize_fp8";
+    case OpId::kFp8Linear: return "fp8_linear";
+    case OpId::kRmsNormFp8: return "rms_norm_fp8";
+    case OpId::kSiluMulFp8: return "silu_mul_fp8";
   }
   return "unknown";
 }

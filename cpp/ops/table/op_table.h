@@ -32,6 +32,10 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kQuantizeFp8,    // contract/fp8.h
+  kFp8Linear,
+  kRmsNormFp8,  // optional
+  kSiluMulFp8,  // optional
 };
 const char* OpName(OpId op);
 

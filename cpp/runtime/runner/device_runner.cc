@@ -23,7 +23,7 @@ constexpr int32_t kLogitSlab = 64;  // rows of logits that come to the host at o
 ops::AttentionBound DeviceRunner::Bound(int32_t seqs, int32_t tokens) const {
   if (ops_.bound == nullptr) return {};
   const ModelConfig& c = net_.config;
-  return ops_.bound({seqs, tokens, c.num_heads, c.num_kv_heads, c.head_dim, net_.placement.dtype});
+  return ops_.bound({seqs, tokens, c.num_heads, c.num_kv_heads, c.head_dim, net_.placement.dtype, net_.kv_dtype});
 }
 
 // The slot whose step was launched longest ago; its copies have been read when its step is done.
@@ -54,6 +54,7 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
   p.num_kv_heads = net_.config.num_kv_heads;
   p.head_dim = net_.config.head_dim;
   p.dtype = net_.placement.dtype;
+  p.kv_dtype = net_.kv_dtype;
   p.decode_workers = decode_workers;
   p.record = reinterpret_cast<int32_t*>(host + step.layout.record);
   p.record_capacity = step.shape.record_ints;

@@ -49,6 +49,7 @@ class DeviceRunner : public StepRunner {
   struct Net {
     ModelConfig config;
     Placement placement;
+    ops::DType kv_dtype = ops::DType::kF32;
     ParamSet params;
     Scratch scratch;
     Scratch::Slot gather_slot = 0;
@@ -88,7 +89,7 @@ class DeviceRunner : public StepRunner {
   // device_runner_load.cc
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   void AllocateBuffers();
-  Status AllocateKv(int32_t num_blocks);
+  Status AllocateKv(int32_t num_blocks, const TensorSource* tensors);
   void DryStep();
   DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
 
