@@ -42,9 +42,34 @@ void CheckShape(Checks& c, const AttentionShapeSpec& s) {
   Check(c, s, Mixed(23, 500, 6));
 }
 
+// Windows at and around the borders of pages, decode units (64) and column tiles (64 or 128); tiles cut into parts.
+void CheckVariants(Checks& c) {
+  for (const DType t : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int dim : {64, 96, 128, 256}) {
+      for (const int window : {1, 16, 17, 64, 100, 128, 129, 512}) {
+        const int block_size = 16 << (window + dim / 32) % 4;
+        if (c.small && (window + dim / 32) % 3 != 0) continue;
+        AttentionShapeSpec s{8, 2, dim, block_size, t, window};
+        Check(c, s, {{1, 300}, {5, 5}, {70, 133}, {1, 1}, {2, 700}, {130, 1000}, {1, 64}, {1, 65}});
+        s.q_heads = 7;
+        s.kv_heads = 1;
+        Check(c, s, {{16, 3000}, {300, 300}, {1, 2000}});
+      }
+      if (t != DType::kF32 && (t == DType::kF16 || dim < 128)) continue;
+      for (const float cap : {2.0f, 50.0f}) {
+        for (const int window : {0, 100}) {
+          Check(c, {8, 4, dim, 16, t, window, cap}, {{1, 300}, {5, 5}, {70, 433}, {1, 1}, {16, 3000}});
+        }
+      }
+    }
+  }
+  if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16, 777}, Decodes(64, 2000, 9));
+}
+
 }  // namespace
 
 void CheckAttention(Checks& c) {
+  CheckVariants(c);
   const std::pair<int, int> heads[] = {{8, 2}, {8, 8}, {7, 1}, {14, 2}, {3, 1}};
   for (const DType t : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const int dim : {64, 96, 128, 256}) {

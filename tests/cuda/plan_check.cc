@@ -20,6 +20,10 @@ using cuda::PrefillTile;
 
 struct Batch {
   std::vector<int32_t> query_start = {0}, seq_len;
+  int32_t window = 0;
+  int32_t FirstSeen(int64_t position) const {
+    return window > 0 ? static_cast<int32_t>(std::max<int64_t>(0, position + 1 - window)) : 0;
+  }
   void Add(int query_len, int length) {
     query_start.push_back(query_start.back() + query_len);
     seq_len.push_back(length);
@@ -46,12 +50,17 @@ bool WorkersAgree(const Pair& pair) {
 }
 
 // Walks the record as the kernel does.
-bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
+bool DecodesCovered(const int32_t* record, const Batch& b, int32_t kv_heads) {
   const auto* workers = reinterpret_cast<const DecodeWorker*>(record + cuda::kPlanHeader);
   const auto* tiles = reinterpret_cast<const PrefillTile*>(workers + record[0]);
   const auto* decodes = reinterpret_cast<const DecodeSequence*>(tiles + record[1]);
   std::vector<Pair> pairs(static_cast<size_t>(record[2]) * kv_heads);
-  for (size_t i = 0; i < pairs.size(); ++i) pairs[i].done.resize(decodes[i / kv_heads].units);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const DecodeSequence& d = decodes[i / kv_heads];
+    const int first = b.FirstSeen(d.length - 1) / cuda::kUnitTokens;
+    if (d.units != (d.length + cuda::kUnitTokens - 1) / cuda::kUnitTokens - first) return false;
+    pairs[i].done.resize(d.units);
+  }
   for (int w = 0; w < record[0]; ++w) {
     int at = workers[w].decode * kv_heads + workers[w].kv_head, first = workers[w].first_unit, left = workers[w].units;
     while (left > 0) {
@@ -71,9 +80,11 @@ bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
   return std::all_of(pairs.begin(), pairs.end(), WorkersAgree);
 }
 
-// Whether the parts of one row tile cover its columns once, in their order, and leave their sums in slots of their own.
-bool PartsCovered(const std::vector<PrefillTile>& parts, int64_t seen, int32_t kv_heads, std::set<int>& slots) {
-  int next = 0;
+// Whether the parts of one row tile cover its columns, from that of position `first` to that before `seen`, once, in
+// their order, and leave their sums in slots of their own.
+bool PartsCovered(const std::vector<PrefillTile>& parts, int32_t first, int64_t seen, int32_t kv_heads,
+                  std::set<int>& slots) {
+  int next = first / cuda::PrefillCols(128);
   for (size_t i = 0; i < parts.size(); ++i) {
     const PrefillTile& t = parts[i];
     if (t.part != static_cast<int>(i) || t.parts != static_cast<int>(parts.size()) || t.first_tile != next ||
@@ -109,7 +120,10 @@ bool TilesCovered(const int32_t* record, const Batch& b, int32_t kv_heads, int32
       std::vector<PrefillTile>& parts = found[{static_cast<int>(s), r}];
       std::sort(parts.begin(), parts.end(), [](const auto& x, const auto& y) { return x.part < y.part; });
       const int last_row = std::min(r + cuda::kPrefillRows, query_len * group) - 1;
-      if (!PartsCovered(parts, b.seq_len[s] - query_len + last_row / group + 1, kv_heads, slots)) return false;
+      const int before = b.seq_len[s] - query_len;
+      if (!PartsCovered(parts, b.FirstSeen(before + r / group), before + last_row / group + 1, kv_heads, slots)) {
+        return false;
+      }
     }
   }
   return wanted == found.size() && (slots.empty() || *slots.rbegin() < prefill_workers);
@@ -132,7 +146,8 @@ Batch RandomBatch(std::mt19937& rng) {
 void CheckPlan(Checks& c) {
   std::mt19937 rng(7);
   for (int round = 0; round < 400; ++round) {
-    const Batch b = RandomBatch(rng);
+    Batch b = RandomBatch(rng);
+    if (rng() % 3 == 0) b.window = 1 + rng() % 3000;
     const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 8;
     const int max_workers = 1 + rng() % 300;
     const cuda::PlanDevice device{max_workers, rng() % 4 == 0 ? 0 : static_cast<int32_t>(1 + rng() % 200)};
@@ -144,6 +159,7 @@ void CheckPlan(Checks& c) {
     p.num_q_heads = kv_heads * group;
     p.num_kv_heads = kv_heads;
     p.head_dim = 128;
+    p.window = b.window;
     p.decode_workers = fixed ? max_workers : 0;
     const auto bound =
         cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, device);
@@ -156,7 +172,7 @@ void CheckPlan(Checks& c) {
     c.ExpectTrue(label + ": launch sizes", size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
                                                size.decode_workers <= max_workers &&
                                                (!fixed || size.decode_workers == max_workers));
-    c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), kv_heads));
+    c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), b, kv_heads));
     c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, kv_heads, group, device.prefill_workers));
   }
 }

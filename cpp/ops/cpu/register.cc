@@ -13,7 +13,7 @@ template <typename Fn>
 void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
   uint32_t features = kFeatureNone;
   if (op == OpId::kRope || op == OpId::kRopeKvWrite) features = kFeatureInterleavedRope;
-  if (op == OpId::kPagedAttention) features = kFeatureGqa;
+  if (op == OpId::kPagedAttention) features = kFeatureGqa | kFeatureSlidingWindow | kFeatureSoftcap;
   table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
                   reinterpret_cast<AnyFn>(fn)});
 }

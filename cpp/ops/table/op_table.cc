@@ -18,7 +18,10 @@ std::string FeatureNames(uint32_t bits) {
   static constexpr struct {
     uint32_t bit;
     const char* name;
-  } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"}, {kFeatureGqa, "gqa"}};
+  } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"},
+                {kFeatureGqa, "gqa"},
+                {kFeatureSlidingWindow, "sliding_window"},
+                {kFeatureSoftcap, "softcap"}};
   std::string out;
   for (const auto& n : kNames) {
     if ((bits & n.bit) == 0) continue;

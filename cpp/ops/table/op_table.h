@@ -42,6 +42,8 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureInterleavedRope = 1u << 0,
   kFeatureGqa = 1u << 1,
+  kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
+  kFeatureSoftcap = 1u << 3,        // logit_softcap
 };
 
 using AnyFn = void (*)();
