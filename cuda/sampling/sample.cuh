@@ -12,17 +12,42 @@ struct SampleShared {
   Exchange exchange;
   RowFacts warp_facts[kSampleWarps];
   CandidateStore candidates;
+  alignas(16) char penalty[sizeof(RowPenalty)];
 };
 
-// Copies the slice into shared memory, bans applied, and finds its facts. Ends with a barrier.
+// Changes the held slice as the row's penalties and bans say. Ends with a barrier.
+__device__ inline void ChangeSlice(const ops::SampleParams& p, int32_t r, const RowPenalty& penalty, int32_t begin,
+                                   int32_t count, float* held) {
+  for (int32_t b = threadIdx.x; b < penalty.num_biases; b += kSampleThreads) {
+    const int32_t id = penalty.biases[b].id - begin;
+    if (id >= 0 && id < count) held[id] += penalty.biases[b].bias;
+  }
+  if (penalty.counts != nullptr) {
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < count; i += kSampleThreads) {
+      const ops::TokenTally tally = penalty.counts[begin + i];
+      if (tally != 0) held[i] = penalty.Penalize(held[i], tally);
+    }
+  }
+  __syncthreads();
+  if (p.ban_start == nullptr) return;
+  for (int32_t b = p.ban_start[r] + threadIdx.x; b < p.ban_start[r + 1]; b += kSampleThreads) {
+    const int32_t id = p.ban_ids[b] - begin;
+    if (id >= 0 && id < count) held[id] = -INFINITY;
+  }
+  __syncthreads();
+}
+
+// Copies the slice into shared memory, penalties and bans applied, and finds its facts. Ends with a barrier.
 __device__ inline RowSlice<true> HoldSlice(const ops::SampleParams& p, int32_t r, const float* logits, int32_t begin,
                                            int32_t count, float* held, RowFacts& facts) {
   constexpr int kBatch = 4;  // loads in flight per thread
   const float* from = logits + begin;
-  const bool banned = p.ban_start != nullptr && p.ban_start[r] < p.ban_start[r + 1];
+  const RowPenalty penalty(p, r);
+  const bool changed = penalty.Any() || (p.ban_start != nullptr && p.ban_start[r] < p.ban_start[r + 1]);
   const auto add = [&](float v, int32_t i) {
     AddRaw(facts, v);
-    if (!banned) AddToken(facts, v, begin + i);
+    if (!changed) AddToken(facts, v, begin + i);
   };
   int32_t done = 0;
   if (reinterpret_cast<uint64_t>(from) % 16 == 0) {
@@ -52,12 +77,8 @@ __device__ inline RowSlice<true> HoldSlice(const ops::SampleParams& p, int32_t r
     add(held[i], i);
   }
   __syncthreads();
-  if (banned) {
-    for (int32_t b = p.ban_start[r] + threadIdx.x; b < p.ban_start[r + 1]; b += kSampleThreads) {
-      const int32_t id = p.ban_ids[b] - begin;
-      if (id >= 0 && id < count) held[id] = -INFINITY;
-    }
-    __syncthreads();
+  if (changed) {
+    ChangeSlice(p, r, penalty, begin, count, held);
     for (int32_t i = threadIdx.x; i < count; i += kSampleThreads) AddToken(facts, held[i], begin + i);
   }
   return {held, nullptr, begin, count};
@@ -65,7 +86,9 @@ __device__ inline RowSlice<true> HoldSlice(const ops::SampleParams& p, int32_t r
 
 // The whole row where it is, with a bit per banned token in shared memory, and its facts.
 __device__ inline RowSlice<false> ViewRow(const ops::SampleParams& p, int32_t r, const float* logits, uint32_t* banned,
-                                          RowFacts& facts) {
+                                          RowPenalty* penalty, RowFacts& facts) {
+  if (threadIdx.x == 0) *penalty = RowPenalty(p, r);
+  __syncthreads();
   const bool any = p.ban_start != nullptr && p.ban_start[r] < p.ban_start[r + 1];
   if (any) {
     for (int32_t i = threadIdx.x; i < (p.vocab + 31) / 32; i += kSampleThreads) banned[i] = 0;
@@ -76,7 +99,7 @@ __device__ inline RowSlice<false> ViewRow(const ops::SampleParams& p, int32_t r,
     }
     __syncthreads();
   }
-  const RowSlice<false> row{logits, any ? banned : nullptr, 0, p.vocab};
+  const RowSlice<false> row{logits, any ? banned : nullptr, 0, p.vocab, penalty->Any() ? penalty : nullptr};
   for (int32_t i = threadIdx.x; i < p.vocab; i += kSampleThreads) {
     AddRaw(facts, logits[i]);
     AddToken(facts, row[i], i);
@@ -170,7 +193,8 @@ __global__ void __launch_bounds__(kSampleThreads) SampleKernel(const ops::Sample
     if constexpr (kCluster) {
       return HoldSlice(p, r, logits, begin, min(slice, p.vocab - begin), reinterpret_cast<float*>(dynamic), own);
     } else {
-      return ViewRow(p, r, logits, reinterpret_cast<uint32_t*>(dynamic), own);
+      return ViewRow(p, r, logits, reinterpret_cast<uint32_t*>(dynamic),
+                     reinterpret_cast<RowPenalty*>(shared.penalty), own);
     }
   };
   const auto row = take();

@@ -1,5 +1,6 @@
 // The device sampler against the CPU arm: the same token for the same (logits, rule, seed, counter). A draw within
 // rounding of the border between two tokens may fall on either side, so a few in ten thousand may differ.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -17,6 +18,9 @@ struct Batch {
   std::vector<float> logits;
   std::vector<ops::SampleRow> rows;
   std::vector<int32_t> ban_ids, ban_start = {0};
+  std::vector<ops::PenaltyRow> penalties;  // empty, or one a row
+  std::vector<ops::TokenBias> biases;
+  std::vector<ops::TokenTally> counts;
 
   void Add(std::vector<float> row, const ops::SampleRow& rule, const std::vector<int32_t>& bans = {}) {
     logits.insert(logits.end(), row.begin(), row.end());
@@ -34,6 +38,9 @@ std::vector<int32_t> RunCpu(const Batch& b) {
   Parallel(static_cast<int64_t>(b.rows.size()), [&](int64_t r) {
     ops::SampleParams p{
         b.logits.data() + r * b.vocab, &tokens[r], &b.rows[r], b.ban_ids.data(), &b.ban_start[r], b.vocab, 1, b.vocab};
+    p.penalties = b.penalties.empty() ? nullptr : &b.penalties[r];
+    p.counts = b.counts.data();
+    p.biases = b.biases.data();
     fn(p, {});
   });
   return tokens;
@@ -42,10 +49,14 @@ std::vector<int32_t> RunCpu(const Batch& b) {
 std::vector<int32_t> RunCuda(Checks& c, const Batch& b) {
   const Buffer logits = Upload(b.logits), rows = Upload(b.rows), ids = Upload(b.ban_ids), start = Upload(b.ban_start);
   Buffer tokens(b.rows.size() * 4);
+  const Buffer penalties = Upload(b.penalties), counts = Upload(b.counts), biases = Upload(b.biases);
   const auto fn = c.Get<ops::SampleFn>(OpId::kSample, DType::kF32);
-  fn({logits.as<float>(), tokens.as<int32_t>(), rows.as<ops::SampleRow>(), ids.as<int32_t>(), start.as<int32_t>(),
-      b.vocab, static_cast<int32_t>(b.rows.size()), b.vocab},
-     {});
+  ops::SampleParams p{logits.as<float>(), tokens.as<int32_t>(), rows.as<ops::SampleRow>(), ids.as<int32_t>(),
+                      start.as<int32_t>(), b.vocab, static_cast<int32_t>(b.rows.size()), b.vocab};
+  p.penalties = b.penalties.empty() ? nullptr : penalties.as<ops::PenaltyRow>();
+  p.counts = counts.as<ops::TokenTally>();
+  p.biases = biases.as<ops::TokenBias>();
+  fn(p, {});
   return Download<int32_t>(tokens.get(), b.rows.size());
 }
 
@@ -101,6 +112,41 @@ void CheckRandom(Checks& c, int vocab, int rows) {
   Compare(c, "random", b, rows >= 400 ? 0.004 : 0.011);
 }
 
+// Penalties and biases of every kind, on rows of every kind; every fifth row has none.
+void CheckPenalties(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab + 1);
+  const auto unit = [&] { return static_cast<float>(rng() % 1000) / 1000.0f; };
+  Batch b{vocab, {}, {}, {}};
+  for (int r = 0; r < rows; ++r) {
+    std::vector<int32_t> bans;
+    if (r % 3 == 0) bans.push_back(static_cast<int32_t>(rng() % vocab));
+    b.Add(Logits(vocab, rng, r % 7), Rule(rng, vocab), bans);
+    ops::PenaltyRow p;
+    const int kind = r % 5;
+    if (kind > 0) p.count_row = r;
+    if (kind == 1 || kind == 4) p.repetition_penalty = 0.5f + 1.5f * unit();
+    if (kind == 2 || kind == 4) p.frequency_penalty = 2.0f * unit() - 0.7f;
+    if (kind == 3 || kind == 4) p.presence_penalty = 2.0f * unit() - 0.7f;
+    p.bias_begin = p.bias_end = static_cast<int32_t>(b.biases.size());
+    if (r % 2 == 0 && vocab > 3) {
+      std::vector<int32_t> ids(std::min(vocab, 20));
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + r) % vocab);
+      std::sort(ids.begin(), ids.end());
+      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+      for (const int32_t id : ids) b.biases.push_back({id, 6.0f * unit() - 3.0f});
+      b.biases.push_back({vocab + 5, 100.0f});  // outside: passed over
+      p.bias_end = static_cast<int32_t>(b.biases.size());
+    }
+    b.penalties.push_back(p);
+    for (int i = 0; i < vocab; ++i) {
+      const uint64_t draw = rng() % 8;
+      b.counts.push_back(draw < 5 ? 0 : static_cast<ops::TokenTally>((draw == 5 ? 0 : 1 + rng() % 9) |
+                                                                     (draw < 7 ? ops::kTallyInPrompt : 0)));
+    }
+  }
+  Compare(c, "penalties", b, rows >= 400 ? 0.004 : 0.011);
+}
+
 void CheckSpecial(Checks& c, int vocab) {
   std::mt19937_64 rng(3);
   Batch b{vocab, {}, {}, {}};
@@ -132,6 +178,7 @@ void CheckSample(Checks& c) {
   for (const int vocab : {1, 2, 7, 33, 1000}) {
     CheckRandom(c, vocab, c.small ? 60 : 700);
     if (vocab > 3) CheckSpecial(c, vocab);
+    CheckPenalties(c, vocab, c.small ? 60 : 400);
   }
   if (c.small) return;
   CheckRandom(c, 32000, 700);
@@ -140,6 +187,8 @@ void CheckSample(Checks& c) {
   CheckRandom(c, 262144, 140);
   CheckRandom(c, 400000, 91);  // more than the blocks of a cluster hold
   CheckSpecial(c, 128256);
+  CheckPenalties(c, 128256, 140);
+  CheckPenalties(c, 400000, 91);
 }
 
 }  // namespace fastllm::cuda_check

@@ -81,6 +81,7 @@ const char* OpName(OpId op) {
     case OpId::kKeepTokens: return "keep_tokens";
     case OpId::kRandomFill: return "random_fill";
     case OpId::kLinearSiluMul: return "linear_silu_mul";
+    case OpId::kCountTokens: return "count_tokens";
   }
   return "unknown";
 }

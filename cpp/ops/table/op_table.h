@@ -32,6 +32,7 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kCountTokens,
 };
 const char* OpName(OpId op);
 
