@@ -22,7 +22,7 @@ LAUNCH = ROOT / "cuda" / "launch"
 
 @dataclass(frozen=True)
 class Instance:
-    kernel: str  # decode | prefill
+    kernel: str  # decode | prefill; prefill holds a second kernel for softcap where kHasSoftcap says so
     dtype: str  # bf16 | f16
     head_dim: int
     model: str

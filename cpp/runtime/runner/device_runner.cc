@@ -12,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "runtime/runner/prompt_questions.h"
+#include "runtime/sample/sample_rule.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -121,8 +122,12 @@ void DeviceRunner::EnqueueSampling(const StagedStep& step, const at::Tensor& log
   p.logits_stride = logits.stride(0);
   p.num_rows = step.shape.samples;
   p.vocab = net_.config.vocab_size;
+  if (step.penalties || step.num_biases > 0) {
+    p.penalties = Staged<ops::PenaltyRow>(o.penalties);
+    p.biases = Staged<ops::TokenBias>(step.biases);
+    p.counts = tallies_ == nullptr ? nullptr : tallies_->counts();
+  }
   ops_.sample(p, context_.op);
-  EnqueueKeep(step);
 }
 
 void DeviceRunner::EnqueueKeep(const StagedStep& step) {
@@ -132,6 +137,12 @@ void DeviceRunner::EnqueueKeep(const StagedStep& step) {
   k.slots = Staged<int32_t>(step.layout.keep_slots);
   k.num_rows = step.shape.samples;
   k.num_slots = batch_.num_slots();
+  if (step.penalties) {
+    k.counts = tallies_->counts();
+    k.count_rows = Staged<int32_t>(step.layout.count_rows);
+    k.num_count_rows = batch_.num_slots();
+    k.vocab = net_.config.vocab_size;
+  }
   ops_.keep(k, context_.op);
 }
 
@@ -148,27 +159,69 @@ at::Tensor DeviceRunner::ToHost(const at::Tensor& from, const std::vector<int32_
   return host;
 }
 
-// For rows that ask for what the device's sampler does not do: the step waits for its logits.
-void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result) {
-  void* const stream = context_.op.stream;
+// For rows that ask for what the device's sampler does not do: their logits come over, and their tokens go back to
+// where the others' are.
+void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& logits, StepResult* result) {
+  const std::vector<int32_t>& host_rows = step.host_rows;
   host_sampler_->Clear();
+  int32_t sample = 0;
+  size_t next = 0;
   for (const BatchRow& row : batch_.rows()) {
+    if (!row.sample) continue;
+    if (next == host_rows.size() || host_rows[next] != sample++) continue;
     const RunnerSequence& s = *row.sequence;
-    if (row.sample) host_sampler_->Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
+    host_sampler_->Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
+    ++next;
   }
-  const std::vector<int32_t>& order = host_sampler_->Arrange();
-  const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
+  std::vector<int32_t> order = host_sampler_->Arrange();
+  for (int32_t& i : order) i = host_rows[i];
   const std::vector<int32_t>& tokens = host_sampler_->Run(ToHost(logits, order), {nullptr, context_.op.num_threads});
-  std::copy(tokens.begin(), tokens.end(), slot.tokens);
-  device_.Copy(buffers_.sampled.data_ptr(), slot.tokens, tokens.size() * sizeof(int32_t), stream);
-  EnqueueKeep(step);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    SampledRow& row = result->rows[i];
-    row.tokens.assign(1, tokens[i]);
+  for (size_t i = 0; i < host_rows.size(); ++i) {
+    slot.tokens[host_rows[i]] = tokens[i];
+    SampledRow& row = result->rows[host_rows[i]];
     row.error = host_sampler_->error(i);
     if (host_sampler_->has_logprobs(i)) row.logprobs.push_back(std::move(host_sampler_->logprobs(i)));
   }
+  // Neighbours travel together.
+  for (size_t i = 0, end = 0; i < host_rows.size(); i = end) {
+    while (end < host_rows.size() && host_rows[end] - host_rows[i] == static_cast<int32_t>(end - i)) ++end;
+    device_.Copy(buffers_.sampled.data_ptr<int32_t>() + host_rows[i], slot.tokens + host_rows[i],
+                 (end - i) * sizeof(int32_t), context_.op.stream);
+  }
+}
+
+void DeviceRunner::FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result) {
+  void* const stream = context_.op.stream;
+  const at::Tensor hidden = EnqueueModel(step);
+  if (step.prompt_logprobs) ReadPromptLogprobs(hidden, result);
+  const auto samples = static_cast<size_t>(step.shape.samples);
+  if (samples > 0) {
+    const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
+    if (step.host_rows.size() < samples) EnqueueSampling(step, logits);
+    if (!step.host_rows.empty()) SampleOnHost(slot, step, logits, result);
+    EnqueueKeep(step);
+    device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), samples * sizeof(int32_t), stream);
+    device_.Synchronize(stream);
+  }
+  device_.RecordEvent(slot.event, stream);
+  const std::vector<int32_t> tokens(slot.tokens, slot.tokens + samples);
+  for (size_t i = 0; i < samples; ++i) result->rows[i].tokens.assign(1, tokens[i]);
   batch_.Commit(tokens);
+}
+
+// When a row of the batch needs tallies: makes them, if there is room, and brings them up to date.
+void DeviceRunner::PrepareTallies(int buffer) {
+  const auto& rows = batch_.rows();
+  const bool needed = std::any_of(rows.begin(), rows.end(),
+                                  [](const BatchRow& r) { return r.sample && HasPenalties(r.sequence->sampling); });
+  if (!needed || tallies_refused_) return;
+  if (tallies_ == nullptr) {
+    tallies_ = TokenTallies::Create(device_, ops_.count, batch_, net_.placement);
+    tallies_refused_ = tallies_ == nullptr;
+    if (tallies_refused_) return;
+    if (graphs_ != nullptr) tally_graphs_ = MakeGraphs();
+  }
+  tallies_->Update(batch_, buffer, context_.op);
 }
 
 // A few rows at a time, whatever the length of the prompts. The ids have been read by then; their buffer takes the
@@ -214,35 +267,31 @@ int32_t DeviceRunner::DecodeSize() const {
 bool DeviceRunner::RunStep(StepResult* result) {
   Slot& slot = NextSlot();
   void* const stream = context_.op.stream;
+  PrepareTallies(static_cast<int>(&slot - ring_.slots));
+  const bool tallies = tallies_ != nullptr;
   int32_t size = DecodeSize();
   StagedStep step;
   if (size > 0) {
-    step = FillStage(batch_, {size, size, size, Bound(size, size).record_ints}, slot.stage, ring_.stage_bytes);
-    if (step.host_only || step.num_bans > 0) size = 0;
+    step = FillStage(batch_, {size, size, size, Bound(size, size).record_ints}, tallies, slot.stage, ring_.stage_bytes);
+    if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) size = 0;
   }
-  if (size == 0) step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
+  if (size == 0) step = FillStage(batch_, ExactShape(), tallies, slot.stage, ring_.stage_bytes);
   const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(1, 1).decode_workers : 0);
   SetInput(step, plan);
   NameRows(result);
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  if (step.host_only) {
-    const at::Tensor hidden = EnqueueModel(step);
-    ReadPromptLogprobs(hidden, result);
-    if (step.shape.samples > 0) {
-      SampleOnHost(slot, step, hidden, result);
-    } else {
-      batch_.Commit({});
-    }
-    device_.RecordEvent(slot.event, stream);
+  if (step.needs_host()) {
+    FinishOnHost(slot, step, result);
     return false;
   }
   const auto enqueue = [&] {
     const at::Tensor hidden = EnqueueModel(step);
     if (step.shape.samples == 0) return;
     EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));
+    EnqueueKeep(step);
   };
   if (size > 0 && plan.prefill_tiles == 0) {
-    graphs_->Run(size, enqueue);
+    (step.penalties ? tally_graphs_ : graphs_)->Run(size, enqueue);
   } else {
     enqueue();
   }
@@ -296,7 +345,7 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     const c10::InferenceMode inference;
     FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
     Slot& slot = NextSlot();
-    const StagedStep step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
+    const StagedStep step = FillStage(batch_, ExactShape(), false, slot.stage, ring_.stage_bytes);
     SetInput(step, PlanAttention(step, slot.stage, 0));
     device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), context_.op.stream);
     std::vector<int32_t> rows(batch_.num_tokens());

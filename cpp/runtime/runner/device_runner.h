@@ -22,6 +22,7 @@
 #include "runtime/runner/device_stage.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_runner.h"
+#include "runtime/runner/token_tallies.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/tensor/scratch.h"
 
@@ -60,6 +61,7 @@ class DeviceRunner : public StepRunner {
     ops::KeepTokensFn keep = nullptr;
     ops::GatherRowsFn gather = nullptr;
     ops::SampleFn sample = nullptr;
+    ops::CountTokensFn count = nullptr;
     ops::AttentionPlanFn plan = nullptr;  // null: the backend has none
     ops::AttentionBoundFn bound = nullptr;
   };
@@ -104,9 +106,13 @@ class DeviceRunner : public StepRunner {
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   int32_t DecodeSize() const;
   bool RunStep(StepResult* result);
+  // What the host does of a step, for which it waits; the result is whole then.
+  void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);
+  void PrepareTallies(int buffer);
+  std::unique_ptr<DecodeGraphs> MakeGraphs() const;
   void NameRows(StepResult* result) const;
   at::Tensor ToHost(const at::Tensor& from, const std::vector<int32_t>& order);
-  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result);
+  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& logits, StepResult* result);
   void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   void ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
                  const std::function<void(int32_t, const at::Tensor&)>& use);
@@ -124,6 +130,9 @@ class DeviceRunner : public StepRunner {
   ForwardContext context_;
   std::unique_ptr<Sampler> host_sampler_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null: every step is put on the stream anew
+  std::unique_ptr<DecodeGraphs> tally_graphs_;  // of steps with penalties; made with tallies_
+  std::unique_ptr<TokenTallies> tallies_;       // null until a sequence needs them
+  bool tallies_refused_ = false;
 };
 
 }  // namespace fastllm::runtime

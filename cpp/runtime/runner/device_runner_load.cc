@@ -56,6 +56,8 @@ DeviceRunner::~DeviceRunner() {
     // The failure that led here has been reported by the step that met it.
   }
   graphs_.reset();
+  tally_graphs_.reset();
+  tallies_.reset();
   for (const Slot& slot : ring_.slots) {
     if (slot.event != nullptr) device_.DestroyEvent(slot.event);
     if (slot.stage != nullptr) device_.FreePinned(slot.stage);
@@ -90,6 +92,8 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
       ops_.keep, table.Resolve<ops::KeepTokensFn>({ops::OpId::kKeepTokens, placement.device, ops::DType::kF32}));
   FASTLLM_ASSIGN_OR_RETURN(ops_.sample,
                            table.Resolve<ops::SampleFn>({ops::OpId::kSample, placement.device, ops::DType::kF32}));
+  FASTLLM_ASSIGN_OR_RETURN(
+      ops_.count, table.Resolve<ops::CountTokensFn>({ops::OpId::kCountTokens, placement.device, ops::DType::kF32}));
   const auto plan = table.Resolve<ops::AttentionPlanFn>({ops::OpId::kAttentionPlan, placement.device, placement.dtype});
   const auto bound =
       table.Resolve<ops::AttentionBoundFn>({ops::OpId::kAttentionBound, placement.device, placement.dtype});
@@ -100,6 +104,10 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
   const WeightTarget target{placement, &table, context_.op};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
+}
+
+std::unique_ptr<DecodeGraphs> DeviceRunner::MakeGraphs() const {
+  return std::make_unique<DecodeGraphs>(device_, context_.op.stream, batch_.limits().max_num_seqs, kGraphMinFreeBytes);
 }
 
 void DeviceRunner::AllocateBuffers() {
@@ -161,6 +169,7 @@ void DeviceRunner::DryStep() {
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
   const at::Tensor hidden = EnqueueModel(step);
   EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), seqs));
+  EnqueueKeep(step);
   device_.RecordEvent(slot.event, stream);
   device_.Synchronize(stream);
 }
@@ -202,10 +211,7 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     device->Synchronize(runner->context_.op.stream);
     timer.Lap("load_weights");
-    if (!options.enforce_eager) {
-      runner->graphs_ = std::make_unique<DecodeGraphs>(*device, runner->context_.op.stream, options.sched.max_num_seqs,
-                                                       kGraphMinFreeBytes);
-    }
+    if (!options.enforce_eager) runner->graphs_ = runner->MakeGraphs();
     runner->AllocateBuffers();
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1));
     runner->DryStep();
