@@ -183,8 +183,8 @@ TEST(DeviceRunner, BannedIdsAreNotPicked) {
   EXPECT_NE(result.rows.at(0).tokens.at(0), best);
 }
 
-// More banned ids than a stage has room for: the row is sampled on the host, with the same outcome.
-TEST(DeviceRunner, RowsTooLargeForAStageAreSampledOnTheHost) {
+// More banned ids than a row may bring: it is sampled on the host, with the same outcome.
+TEST(DeviceRunner, RowsWithLongListsAreSampledOnTheHost) {
   const auto runner = Runner();
   const TokenId best = ReferenceGreedy(Prompt(6, 2), 1)[0];
   StepPlan plan;
@@ -208,6 +208,127 @@ TEST(DeviceRunner, RowsTooLargeForAStageAreSampledOnTheHost) {
   next.diffs.push_back({1, 6, {{}}});
   AddRow(next, 1, 1, true);
   EXPECT_EQ(Step(*runner, next).rows.at(0).tokens, ReferenceGreedy(known, 1));
+}
+
+// Greedy tokens of the float64 reference with the penalties and biases of the spec.
+std::vector<TokenId> ReferencePenalized(std::vector<TokenId> tokens, int32_t steps, const LogitsSpec& spec) {
+  const ModelConfig config = TinyConfig();
+  const auto weights = TinyWeights(config, 3);
+  const ReferenceModel model(config, *weights);
+  const auto prompt = static_cast<int64_t>(tokens.size());
+  for (int32_t i = 0; i < steps; ++i) {
+    auto x = model.Logits(tokens).back();
+    for (const LogitBias& b : spec.logit_bias) x[b.id] += b.bias;
+    for (size_t id = 0; id < x.size(); ++id) {
+      const auto outputs = std::count(tokens.begin() + prompt, tokens.end(), static_cast<TokenId>(id));
+      if (std::count(tokens.begin(), tokens.end(), static_cast<TokenId>(id)) == 0) continue;
+      x[id] = x[id] > 0 ? x[id] / spec.repetition_penalty : x[id] * spec.repetition_penalty;
+      x[id] -= spec.frequency_penalty * static_cast<double>(outputs) + (outputs > 0 ? spec.presence_penalty : 0.0f);
+    }
+    tokens.push_back(static_cast<TokenId>(std::max_element(x.begin(), x.end()) - x.begin()));
+  }
+  return {tokens.begin() + prompt, tokens.end()};
+}
+
+std::vector<LogitsSpec> PenaltySpecs() {
+  std::vector<LogitsSpec> specs(4);
+  specs[0].repetition_penalty = 1.8f;
+  specs[1].frequency_penalty = 1.5f;
+  specs[1].presence_penalty = -0.5f;
+  specs[1].logit_bias = {{7, 1.0f}, {11, -3.0f}};
+  specs[2].presence_penalty = 2.0f;
+  specs[3].logit_bias = {{3, 1.5f}, {40, 0.5f}};
+  return specs;
+}
+
+// Each step launched before the one before is finished: the host cannot know what is to be penalised. One row has none;
+// the second round of sequences meets the tallies of the first in its slots.
+TEST_P(Decode, PenaltiesKnowTokensThatTheHostDoesNot) {
+  constexpr int32_t kSteps = 14;
+  const auto specs = PenaltySpecs();
+  const auto runner = Runner(/*eager=*/GetParam());
+  PendingStep steps[2];
+  for (int32_t round = 0; round < 2; ++round) {
+    std::vector<std::vector<TokenId>> got(specs.size() + 1);
+    const auto take = [&](PendingStep& step) {
+      step.Finish();
+      ASSERT_TRUE(step.result.status.ok()) << step.result.status.ToString();
+      for (size_t r = 0; r < got.size(); ++r) got[r].push_back(step.result.rows.at(r).tokens.at(0));
+    };
+    for (int32_t i = 0; i < kSteps; ++i) {
+      StepPlan plan;
+      for (size_t r = 0; r < got.size(); ++r) {
+        const auto id = static_cast<RequestId>(10 * round + r + 1);
+        const int32_t salt = static_cast<int32_t>(r) + 7 * round, length = 9 + 3 * static_cast<int32_t>(r);
+        if (i == 0) {
+          if (round > 0) plan.removed.push_back(r + 1);
+          NewSequence s = Sequence(id, Prompt(length, salt), length + kSteps);
+          if (r < specs.size()) s.sampling.logits = specs[r];
+          plan.added.push_back(std::move(s));
+        } else {
+          plan.diffs.push_back({id, length + i - 1, {{}}});
+        }
+        AddRow(plan, id, i == 0 ? length : 1, true);
+      }
+      runner->Launch(plan, &steps[i % 2]);
+      if (i > 0) take(steps[(i - 1) % 2]);
+    }
+    take(steps[(kSteps - 1) % 2]);
+    for (size_t r = 0; r < got.size(); ++r) {
+      const int32_t salt = static_cast<int32_t>(r) + 7 * round, length = 9 + 3 * static_cast<int32_t>(r);
+      const LogitsSpec spec = r < specs.size() ? specs[r] : LogitsSpec();
+      EXPECT_EQ(got[r], ReferencePenalized(Prompt(length, salt), kSteps, spec)) << "round " << round << " row " << r;
+    }
+  }
+}
+
+// A row that the host samples (it asks for logprobs) comes and goes beside rows with penalties on the device: neither
+// changes the other's tokens. A resumed sequence is counted anew, its output as output.
+TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
+  const auto specs = PenaltySpecs();
+  const auto runner = Runner();
+  constexpr int32_t kSteps = 9;
+  std::vector<TokenId> penalized, plain;
+  for (int32_t i = 0; i < kSteps; ++i) {
+    StepPlan plan;
+    const bool with_host = i % 3 != 0;
+    if (i == 0 || i == 5) {  // at 5 as after a preemption
+      if (i == 5) plan.removed.push_back(1);
+      std::vector<TokenId> tokens = Prompt(8, 1);
+      tokens.insert(tokens.end(), penalized.begin(), penalized.end());
+      const auto known = static_cast<int32_t>(tokens.size());
+      NewSequence s = Sequence(i == 0 ? 1 : 3, std::move(tokens), 8 + kSteps);
+      s.num_prompt_tokens = 8;
+      s.sampling.logits = specs[1];
+      plan.added.push_back(std::move(s));
+      AddRow(plan, i == 0 ? 1 : 3, known, true);
+    } else {
+      plan.diffs.push_back({i < 5 ? 1u : 3u, 8 + i - 1, {{}}});
+      AddRow(plan, i < 5 ? 1 : 3, 1, true);
+    }
+    if (with_host) {
+      const RequestId id = 97 + i;  // blocks of its own
+      if (i % 3 == 1) {
+        NewSequence s = Sequence(id, Prompt(6, 2), 9);
+        s.sampling.logprobs = LogprobsSpec{2, {}};
+        plan.added.push_back(std::move(s));
+        AddRow(plan, id, 6, true);
+      } else {
+        plan.diffs.push_back({id - 1, 6, {{}}});
+        AddRow(plan, id - 1, 1, true);
+      }
+    } else if (i > 0) {
+      plan.removed.push_back(97 + i - 2);
+    }
+    const StepResult result = Step(*runner, plan);
+    ASSERT_TRUE(result.status.ok()) << result.status.ToString();
+    penalized.push_back(result.rows.at(0).tokens.at(0));
+    EXPECT_TRUE(result.rows.at(0).logprobs.empty());
+    if (!with_host) continue;
+    ASSERT_EQ(result.rows.at(1).logprobs.size(), 1u);
+    EXPECT_EQ(result.rows.at(1).tokens.at(0), ReferenceGreedy(Prompt(6, 2), 2)[i % 3 - 1]);
+  }
+  EXPECT_EQ(penalized, ReferencePenalized(Prompt(8, 1), kSteps, specs[1]));
 }
 
 TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
