@@ -180,6 +180,12 @@ def test_keywords(tiny_options):
     }
     with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
+    with LLM(**tiny_options, attention_backend="fastllm") as llm:
+        assert llm.info.architecture == "LlamaForCausalLM"
+    with pytest.raises(FastllmError, match=r"backend flashinfer; .*f32 supports device cpu.*backend fastllm"):
+        LLM(**tiny_options, attention_backend="flashinfer")
+    with pytest.raises(InvalidArgumentError, match="attention_backend.*auto|fastllm|flashinfer"):
+        LLM(**tiny_options, attention_backend="triton")
     for name, value in [("swap_space", 4), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})

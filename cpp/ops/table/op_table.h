@@ -47,6 +47,10 @@ enum Feature : uint32_t {
   kFeatureSoftcap = 1u << 3,        // logit_softcap
 };
 
+// Who wrote the kernels of an entry. Attention has more than one.
+enum class Backend : uint8_t { kAny, kFastllm, kFlashInfer };
+const char* BackendName(Backend backend);
+
 using AnyFn = void (*)();
 
 // One implementation. head_dim 0 = any. Of several that fit, the highest priority wins, then the first registered.
@@ -59,6 +63,7 @@ struct OpEntry {
   int32_t priority = 0;
   const char* name = "";  // shown in logs and refusals, "cpu.rms_norm.f32"
   AnyFn fn = nullptr;
+  Backend backend = Backend::kFastllm;
 };
 
 struct OpQuery {
@@ -67,6 +72,7 @@ struct OpQuery {
   DType dtype;
   int32_t head_dim = 0;
   uint32_t features = 0;
+  Backend backend = Backend::kAny;
 };
 
 class OpTable {

@@ -94,9 +94,11 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
                            table.Resolve<ops::SampleFn>({ops::OpId::kSample, placement.device, ops::DType::kF32}));
   FASTLLM_ASSIGN_OR_RETURN(
       ops_.count, table.Resolve<ops::CountTokensFn>({ops::OpId::kCountTokens, placement.device, ops::DType::kF32}));
-  const auto plan = table.Resolve<ops::AttentionPlanFn>({ops::OpId::kAttentionPlan, placement.device, placement.dtype});
-  const auto bound =
-      table.Resolve<ops::AttentionBoundFn>({ops::OpId::kAttentionBound, placement.device, placement.dtype});
+  const auto query = [&placement](ops::OpId op) {
+    return ops::OpQuery{op, placement.device, placement.dtype, 0, 0, placement.attention_backend};
+  };
+  const auto plan = table.Resolve<ops::AttentionPlanFn>(query(ops::OpId::kAttentionPlan));
+  const auto bound = table.Resolve<ops::AttentionBoundFn>(query(ops::OpId::kAttentionBound));
   if (plan.ok() && bound.ok()) {
     ops_.plan = *plan;
     ops_.bound = *bound;
