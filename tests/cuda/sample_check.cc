@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "ops/contract/logprobs.h"
 #include "ops/contract/sampling.h"
 #include "support.h"
 
@@ -172,6 +173,89 @@ void CheckSpecial(Checks& c, int vocab) {
   Compare(c, "special values", b, 0.0);
 }
 
+struct LogprobsAnswer {
+  std::vector<float> token, top, ids;
+  std::vector<int32_t> ranks, top_ids;
+};
+
+constexpr int kTops = 25;
+
+// Rows of logits, three listed ids each; every third token is one that was drawn.
+LogprobsAnswer RunLogprobs(ops::LogprobsFn fn, const std::vector<float>& logits, int vocab, bool on_device) {
+  const int rows = static_cast<int>(logits.size()) / vocab;
+  std::mt19937_64 rng(rows + vocab);
+  std::vector<int32_t> listed, drawn(rows);
+  std::vector<ops::LogprobsRow> asks(rows);
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < 3; ++i) listed.push_back(static_cast<int32_t>(rng() % (vocab + 1)) - (i == 0 ? 1 : 0));
+    drawn[r] = r % 9 == 0 ? -1 : static_cast<int32_t>(rng() % vocab);
+    asks[r].token = r % 3 == 0 ? ops::kDrawnToken : r % 3 == 1 ? -1 : static_cast<int32_t>(rng() % vocab);
+    asks[r].top_k = r % 4 == 0 ? 0 : 1 + static_cast<int32_t>(rng() % kTops);
+    asks[r].temperature = r % 2 == 0 ? 1.0f : 0.5f + 0.01f * static_cast<float>(rng() % 100);
+  }
+  LogprobsAnswer a{std::vector<float>(rows, 9.0f), std::vector<float>(rows * kTops, 9.0f),
+                   std::vector<float>(rows * 3, 9.0f), std::vector<int32_t>(rows, 9),
+                   std::vector<int32_t>(rows * kTops, 9)};
+  const Buffer d_logits = Upload(logits), d_listed = Upload(listed), d_drawn = Upload(drawn);
+  const Buffer token = Upload(a.token), top = Upload(a.top), ids = Upload(a.ids), ranks = Upload(a.ranks),
+               top_ids = Upload(a.top_ids);
+  for (int r = 0; r < rows; ++r) {
+    asks[r].ids = {(on_device ? d_listed.as<int32_t>() : listed.data()) + r * 3, r % 5 == 0 ? 3 : 0};
+    asks[r].id_logprobs = (on_device ? ids.as<float>() : a.ids.data()) + r * 3;
+  }
+  const Buffer d_asks = Upload(asks);
+  ops::LogprobsParams p{logits.data(),    asks.data(), a.token.data(), a.ranks.data(), a.top_ids.data(),
+                        a.top.data(),     vocab,       kTops,          rows,           vocab,
+                        drawn.data()};
+  if (on_device) {
+    p = {d_logits.as<float>(),  d_asks.as<ops::LogprobsRow>(),
+         token.as<float>(),     ranks.as<int32_t>(),
+         top_ids.as<int32_t>(), top.as<float>(),
+         vocab,                 kTops,
+         rows,                  vocab,
+         d_drawn.as<int32_t>()};
+  }
+  fn(p, {nullptr, 1});
+  if (!on_device) return a;
+  return {Download<float>(token.get(), a.token.size()), Download<float>(top.get(), a.top.size()),
+          Download<float>(ids.get(), a.ids.size()), Download<int32_t>(ranks.get(), a.ranks.size()),
+          Download<int32_t>(top_ids.get(), a.top_ids.size())};
+}
+
+// Largest difference, relative to what float32 keeps of a logprob; NaN and infinities must be in the same places.
+double LogprobError(const std::vector<float>& a, const std::vector<float>& b) {
+  double worst = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double e = std::abs(double{a[i]} - b[i]) / std::max(1.0, std::abs(double{b[i]}) / 32);
+    worst = e <= worst ? worst : std::isnan(e) ? INFINITY : e;
+  }
+  return worst;
+}
+
+void CheckLogprobs(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab + 2);
+  std::vector<float> logits;
+  for (int r = 0; r < rows; ++r) {
+    auto x = Logits(vocab, rng, r % 7);
+    if (r % 31 == 30) x[rng() % vocab] = NAN;
+    if (r % 31 == 29) x[rng() % vocab] = kInf;
+    if (r % 31 == 28) std::fill(x.begin(), x.end(), -kInf);
+    logits.insert(logits.end(), x.begin(), x.end());
+  }
+  ops::OpTable cpu;
+  ops::RegisterCpuOps(cpu);
+  const auto on_cpu = *cpu.Resolve<ops::LogprobsFn>({OpId::kLogprobs, ops::Device::kCpu, DType::kF32});
+  const auto want = RunLogprobs(on_cpu, logits, vocab, false);
+  const auto got = RunLogprobs(c.Get<ops::LogprobsFn>(OpId::kLogprobs, DType::kF32), logits, vocab, true);
+  const std::string label = "logprobs vocab " + std::to_string(vocab);
+  c.Expect(label + ": of tokens", LogprobError(got.token, want.token), 4e-6);
+  c.Expect(label + ": of the top", LogprobError(got.top, want.top), 4e-6);
+  c.Expect(label + ": of listed ids", LogprobError(got.ids, want.ids), 4e-6);
+  c.ExpectTrue(label + ": ranks", got.ranks == want.ranks);
+  c.ExpectTrue(label + ": top ids", got.top_ids == want.top_ids);
+}
+
 }  // namespace
 
 void CheckSample(Checks& c) {
@@ -179,6 +263,7 @@ void CheckSample(Checks& c) {
     CheckRandom(c, vocab, c.small ? 60 : 700);
     if (vocab > 3) CheckSpecial(c, vocab);
     CheckPenalties(c, vocab, c.small ? 60 : 400);
+    CheckLogprobs(c, vocab, 93);
   }
   if (c.small) return;
   CheckRandom(c, 32000, 700);
@@ -189,6 +274,8 @@ void CheckSample(Checks& c) {
   CheckSpecial(c, 128256);
   CheckPenalties(c, 128256, 140);
   CheckPenalties(c, 400000, 91);
+  CheckLogprobs(c, 128256, 93);
+  CheckLogprobs(c, 400000, 62);
 }
 
 }  // namespace fastllm::cuda_check
