@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "runtime/sample/sample_rule.h"
+#include "ops/contract/logprobs.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -37,16 +37,18 @@ struct Lists {
 };
 
 // How the next token of a sequence is drawn, as row `sample`. What the host does in its place is a greedy row here.
-void FillSampling(const RunnerSequence& s, const StageLayout& o, bool tallies, int32_t sample, char* host, Lists& lists,
-                  StagedStep& step) {
+void FillSampling(const RunnerSequence& s, const StageLayout& o, const DeviceSampling& device, int32_t sample,
+                  char* host, Lists& lists, StagedStep& step) {
   const SamplingSpec& spec = s.sampling;
   const int32_t index = s.num_output_tokens();
   ops::SampleRow& rule = At<ops::SampleRow>(host, o.rules)[sample];
   ops::PenaltyRow& penalty = At<ops::PenaltyRow>(host, o.penalties)[sample];
+  ops::LogprobsRow& ask = At<ops::LogprobsRow>(host, o.asks)[sample];
   rule = {};
   penalty = {};
+  ask = {};
   At<int32_t>(host, o.count_rows)[sample] = -1;
-  if (!DeviceCanSample(spec, tallies)) {
+  if (!DeviceCanSample(spec, device)) {
     step.host_rows.push_back(sample);
     return;
   }
@@ -54,6 +56,11 @@ void FillSampling(const RunnerSequence& s, const StageLayout& o, bool tallies, i
   penalty = PenaltyRule(spec, s.slot, static_cast<int32_t>(lists.biases.size()));
   At<int32_t>(host, o.count_rows)[sample] = penalty.count_row;
   step.penalties |= penalty.count_row >= 0;
+  if (spec.logprobs) {
+    ask.token = ops::kDrawnToken;
+    ask.top_k = spec.logprobs->num_top;
+    step.logprobs = true;
+  }
   if (spec.logits) {
     for (const LogitBias& b : spec.logits->logit_bias) lists.biases.push_back({b.id, b.bias});
   }
@@ -79,6 +86,7 @@ void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, i
     At<ops::SampleRow>(host, o.rules)[sample] = ops::SampleRow{};
     At<ops::PenaltyRow>(host, o.penalties)[sample] = ops::PenaltyRow{};
     At<int32_t>(host, o.count_rows)[sample] = -1;
+    At<ops::LogprobsRow>(host, o.asks)[sample] = ops::LogprobsRow{};
     At<int32_t>(host, o.ban_start)[sample + 1] = At<int32_t>(host, o.ban_start)[sample];
   }
 }
@@ -116,6 +124,7 @@ StageLayout StageLayout::Of(const StageShape& s) {
   o.rules = take(s.samples, sizeof(ops::SampleRow));
   o.penalties = take(s.samples, sizeof(ops::PenaltyRow));
   o.count_rows = take(s.samples, sizeof(int32_t));
+  o.asks = take(s.samples, sizeof(ops::LogprobsRow));
   o.planned = take(s.tokens, sizeof(int32_t));
   o.positions = take(s.tokens, sizeof(int32_t));
   o.query_start = take(s.seqs + 1, sizeof(int32_t));
@@ -136,7 +145,8 @@ int64_t MaxStageBytes(const BatchLimits& l, int64_t record_ints) {
          l.max_num_seqs * (lists + l.max_blocks_per_seq() * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-StagedStep FillStage(const BatchState& batch, const StageShape& shape, bool tallies, char* host, int64_t capacity) {
+StagedStep FillStage(const BatchState& batch, const StageShape& shape, const DeviceSampling& device, char* host,
+                     int64_t capacity) {
   StagedStep step;
   step.shape = shape;
   step.layout = StageLayout::Of(shape);
@@ -154,7 +164,7 @@ StagedStep FillStage(const BatchState& batch, const StageShape& shape, bool tall
     if (!row.sample) continue;
     At<int32_t>(host, o.logit_rows)[sample] = token - 1;
     At<int32_t>(host, o.keep_slots)[sample] = row.sequence->slot;
-    FillSampling(*row.sequence, o, tallies, sample, host, lists, step);
+    FillSampling(*row.sequence, o, device, sample, host, lists, step);
     At<int32_t>(host, o.ban_start)[++sample] = static_cast<int32_t>(lists.bans.size());
   }
   FillPadding(shape, o, token, seq, sample, host);

@@ -7,6 +7,7 @@
 #include "ops/contract/sampling.h"
 #include "runtime/nn/context.h"
 #include "runtime/runner/batch_state.h"
+#include "runtime/sample/sample_rule.h"
 
 namespace fastllm::runtime {
 
@@ -27,6 +28,7 @@ struct StageLayout {
   int64_t rules = 0;         // ops::SampleRow [samples]
   int64_t penalties = 0;     // ops::PenaltyRow [samples]
   int64_t count_rows = 0;    // int32 [samples]
+  int64_t asks = 0;          // ops::LogprobsRow [samples]
   int64_t planned = 0;       // int32 [tokens], see ops::FeedTokensParams
   int64_t positions = 0;     // int32 [tokens]
   int64_t query_start = 0;   // int32 [seqs + 1]
@@ -51,6 +53,7 @@ struct StagedStep {
   int32_t num_biases = 0;  // of all rows
   int64_t biases = 0;      // byte offset
   bool penalties = false;  // a row of the device's sampler has some
+  bool logprobs = false;   // so has one
   bool prompt_logprobs = false;
   std::vector<int32_t> host_rows;  // of those that sample: what the device's sampler does not do
 
@@ -61,8 +64,9 @@ struct StagedStep {
 int64_t MaxStageBytes(const BatchLimits& limits, int64_t record_ints);
 
 // Writes the rows of the batch into `host` (page-locked, of `capacity` bytes), padded to `shape`. The attention plan's
-// record is left to the caller. tallies: whether the device counts tokens.
-StagedStep FillStage(const BatchState& batch, const StageShape& shape, bool tallies, char* host, int64_t capacity);
+// record is left to the caller.
+StagedStep FillStage(const BatchState& batch, const StageShape& shape, const DeviceSampling& device, char* host,
+                     int64_t capacity);
 
 // As FillStage, for a step that only shows what one needs: `shape.tokens` tokens over `shape.seqs` sequences that all
 // read block 0 and write nothing.

@@ -52,14 +52,14 @@ void TokenTallies::Send(const BatchLimits& limits, int32_t num_rows, const Pendi
   count_(p, op);
 }
 
-void TokenTallies::Update(const BatchState& batch, int buffer, const ops::OpContext& op) {
+void TokenTallies::Update(const BatchState& batch, const DeviceSampling& device, int buffer, const ops::OpContext& op) {
   char* const host = buffers_[buffer];
   auto* const segments = reinterpret_cast<ops::CountSegment*>(host);
   auto* const ids = reinterpret_cast<int32_t*>(host + kIdsOffset);
   Pending pending;
   for (const BatchRow& row : batch.rows()) {
     RunnerSequence& s = *row.sequence;
-    if (!row.sample || !HasPenalties(s.sampling) || !DeviceCanSample(s.sampling, true)) continue;
+    if (!row.sample || !HasPenalties(s.sampling) || !DeviceCanSample(s.sampling, device)) continue;
     const auto known = static_cast<int64_t>(s.tokens.size());
     while (s.tallied < known) {
       if (pending.ids == kMostIds || pending.segments == kMostSegments) {

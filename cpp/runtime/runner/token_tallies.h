@@ -9,6 +9,7 @@
 #include "ops/contract/device.h"
 #include "ops/contract/feed.h"
 #include "runtime/runner/batch_state.h"
+#include "runtime/sample/sample_rule.h"
 #include "runtime/tensor/placement.h"
 
 namespace fastllm::runtime {
@@ -29,7 +30,7 @@ class TokenTallies {
 
   // Before a step is put on the stream: counts what is not yet of the rows with penalties that sample. `buffer` is free:
   // the step that used it is done.
-  void Update(const BatchState& batch, int buffer, const ops::OpContext& op);
+  void Update(const BatchState& batch, const DeviceSampling& device, int buffer, const ops::OpContext& op);
 
   ops::TokenTally* counts() const { return static_cast<ops::TokenTally*>(counts_.data_ptr()); }
 

@@ -40,18 +40,31 @@ inline ops::PenaltyRow PenaltyRule(const SamplingSpec& spec, int32_t count_row, 
 // Bans and biases that a row may bring along.
 inline constexpr size_t kMostListed = 320;
 
-// Whether the sample op of a device does all that the row asks for, `tallies` saying whether it counts tokens. Other
-// rows are sampled on the host: all of a sequence's tokens on the one or on the other.
-inline bool DeviceCanSample(const SamplingSpec& spec, bool tallies) {
+// Top tokens that a row may have from the device.
+inline constexpr int32_t kMostDeviceTops = 32;
+
+// What a device's sampler has beside temperature, top_k, top_p, min_p and lists.
+struct DeviceSampling {
+  bool tallies = false;       // penalties
+  bool raw_logprobs = false;  // those are what logprobs are
+};
+
+// Whether the ops of a device do all that the row asks for. Other rows are sampled on the host: all of a sequence's
+// tokens on the one or on the other.
+inline bool DeviceCanSample(const SamplingSpec& spec, const DeviceSampling& device) {
   size_t listed = spec.banned_until_min.size();
   if (spec.logits) {
     const LogitsSpec& l = *spec.logits;
     if (!l.allowed.empty() || !l.bad_words.empty() || l.dry_multiplier != 0.0f) return false;
-    if (l.has_penalties() && !tallies) return false;
+    if (l.has_penalties() && !device.tallies) return false;
     listed += l.logit_bias.size();
   }
-  return listed <= kMostListed && !spec.logprobs && !spec.processors && spec.typical_p >= 1.0f &&
-         spec.top_n_sigma <= 0.0f && spec.xtc_probability <= 0.0f;
+  if (spec.logprobs) {
+    const LogprobsSpec& l = *spec.logprobs;
+    if (!device.raw_logprobs || !l.ids.empty() || l.num_top < 0 || l.num_top > kMostDeviceTops) return false;
+  }
+  return listed <= kMostListed && !spec.processors && spec.typical_p >= 1.0f && spec.top_n_sigma <= 0.0f &&
+         spec.xtc_probability <= 0.0f;
 }
 
 }  // namespace fastllm::runtime

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "runtime/runner/decode_graphs.h"
@@ -282,7 +283,7 @@ TEST_P(Decode, PenaltiesKnowTokensThatTheHostDoesNot) {
   }
 }
 
-// A row that the host samples (it asks for logprobs) comes and goes beside rows with penalties on the device: neither
+// A row that the host samples (it asks for the logprobs of listed ids) comes and goes beside rows with penalties on the device: neither
 // changes the other's tokens. A resumed sequence is counted anew, its output as output.
 TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
   const auto specs = PenaltySpecs();
@@ -310,7 +311,7 @@ TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
       const RequestId id = 97 + i;  // blocks of its own
       if (i % 3 == 1) {
         NewSequence s = Sequence(id, Prompt(6, 2), 9);
-        s.sampling.logprobs = LogprobsSpec{2, {}};
+        s.sampling.logprobs = LogprobsSpec{2, {1}};
         plan.added.push_back(std::move(s));
         AddRow(plan, id, 6, true);
       } else {
@@ -329,6 +330,63 @@ TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
     EXPECT_EQ(result.rows.at(1).tokens.at(0), ReferenceGreedy(Prompt(6, 2), 2)[i % 3 - 1]);
   }
   EXPECT_EQ(penalized, ReferencePenalized(Prompt(8, 1), kSteps, specs[1]));
+}
+
+// Logprobs of what the device draws, read late; one row of three asks for none, one has penalties, which raw logprobs do
+// not see.
+TEST_P(Decode, LogprobsComeBackWithTheTokens) {
+  constexpr int32_t kRows = 3, kSteps = 6, kTops = 4;
+  const ModelConfig config = TinyConfig();
+  const auto weights = TinyWeights(config, 3);
+  const ReferenceModel model(config, *weights);
+  const auto runner = Runner(/*eager=*/GetParam());
+  std::vector<std::vector<TokenId>> tokens(kRows);
+  PendingStep steps[2];
+  const auto take = [&](PendingStep& step) {
+    step.Finish();
+    ASSERT_TRUE(step.result.status.ok()) << step.result.status.ToString();
+    for (int32_t r = 0; r < kRows; ++r) {
+      const SampledRow& row = step.result.rows.at(r);
+      auto x = model.Logits(tokens[r]).back();
+      tokens[r].push_back(row.tokens.at(0));
+      if (r == 1) {
+        EXPECT_TRUE(row.logprobs.empty());
+        continue;
+      }
+      ASSERT_EQ(row.logprobs.size(), 1u);
+      const PositionLogprobs& got = row.logprobs[0];
+      double sum = 0.0;
+      for (const double v : x) sum += std::exp(v);
+      const auto above = [&](double v) { return std::count_if(x.begin(), x.end(), [v](double w) { return w > v; }); };
+      EXPECT_EQ(got.at(0).token_id, tokens[r].back());
+      EXPECT_EQ(got.at(0).rank, 1 + above(x[tokens[r].back()]));
+      EXPECT_EQ(got.size(), static_cast<size_t>(got.at(0).rank <= kTops ? kTops : kTops + 1));
+      for (const TokenLogprob& e : got) {
+        EXPECT_NEAR(e.logprob, x[e.token_id] - std::log(sum), 2e-4);
+        EXPECT_EQ(e.rank, 1 + above(x[e.token_id]));
+      }
+    }
+  };
+  for (int32_t i = 0; i < kSteps; ++i) {
+    StepPlan plan;
+    for (int32_t r = 0; r < kRows; ++r) {
+      const auto id = static_cast<RequestId>(r + 1);
+      const int32_t length = 9 + 3 * r;
+      if (i == 0) {
+        tokens[r] = Prompt(length, r);
+        NewSequence s = Sequence(id, tokens[r], length + kSteps);
+        if (r != 1) s.sampling.logprobs = LogprobsSpec{kTops, {}};
+        if (r == 2) s.sampling.logits = PenaltySpecs()[2];
+        plan.added.push_back(std::move(s));
+      } else {
+        plan.diffs.push_back({id, length + i - 1, {{}}});
+      }
+      AddRow(plan, id, i == 0 ? length : 1, true);
+    }
+    runner->Launch(plan, &steps[i % 2]);
+    if (i > 0) take(steps[(i - 1) % 2]);
+  }
+  take(steps[(kSteps - 1) % 2]);
 }
 
 TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
