@@ -15,6 +15,7 @@ struct Shape {
   DType type = DType::kBF16;
   int window = 0;
   float softcap = 0.0f;
+  ops::Backend backend = ops::Backend::kFastllm;
 };
 
 struct Device {
@@ -50,7 +51,7 @@ class AttentionBench {
     double seen = 0.0;  // (query, position) pairs of a sequence
     for (int n = s_.ctx - s_.query_len + 1; n <= s_.ctx; ++n) seen += s_.window > 0 ? std::min(n, s_.window) : n;
     const double bytes = kv_bytes_ + 2.0 * tokens * s_.q_heads * s_.dim * size;
-    const auto fn = b_.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.type, s_.dim);
+    const auto fn = b_.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.type, s_.dim, s_.backend);
     b_.Time({op, label, bytes, 4.0 * s_.batch * seen * s_.q_heads * s_.dim, reference_us}, sets_,
             [&](int set, void* stream) {
               ops::PagedAttentionParams p = params_;
@@ -67,11 +68,12 @@ class AttentionBench {
     std::vector<int32_t> query_start(s_.batch + 1), seq_len(s_.batch, s_.ctx);
     for (int i = 0; i <= s_.batch; ++i) query_start[i] = i * s_.query_len;
     const auto bound = b_.Get<ops::AttentionBoundFn>(
-        OpId::kAttentionBound, s_.type)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
+        OpId::kAttentionBound, s_.type, 0, s_.backend)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
     std::vector<int32_t> record(bound.record_ints);
     const auto size = b_.Get<ops::AttentionPlanFn>(
-        OpId::kAttentionPlan, s_.type)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim,
-                                        s_.type, s_.window, 0, 0, record.data(), bound.record_ints});
+        OpId::kAttentionPlan, s_.type, 0, s_.backend)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads,
+                                                       s_.kv_heads, s_.dim, s_.type, s_.window, 0, 0, record.data(),
+                                                       bound.record_ints, s_.block_size, blocks_per_seq_});
     d_.record = cuda_check::Upload(record);
     d_.query_start = cuda_check::Upload(query_start);
     d_.seq_len = cuda_check::Upload(seq_len);
@@ -103,11 +105,19 @@ class AttentionBench {
   ops::PagedAttentionParams params_;
 };
 
+// Ours, then FlashInfer's where the build has it for the shape.
+void Both(Bench& b, const char* op, const std::string& label, Shape s, double reference_us) {
+  AttentionBench(b, s).Time(op, label, reference_us);
+  if (s.window > 0 || s.softcap > 0.0f || !b.Has(OpId::kPagedAttention, s.type, s.dim, ops::Backend::kFlashInfer)) return;
+  s.backend = ops::Backend::kFlashInfer;
+  AttentionBench(b, s).Time(op, label + " flashinfer", reference_us);
+}
+
 void Decode(Bench& b, const char* model, const Shape& s, double reference_us) {
-  AttentionBench(b, s).Time("decode",
-                            std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
-                                (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
-                            reference_us);
+  Both(b, "decode",
+       std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
+           (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
+       s, reference_us);
 }
 
 }  // namespace
@@ -153,7 +163,7 @@ void BenchAttention(Bench& b) {
                     {"mistral 1x8192 window 4096", {32, 8, 128, 1, 8192, 8192, 16, DType::kBF16, 4096}},
                     {"gemma3 d256 1x8192 window 1024", {8, 4, 256, 1, 8192, 8192, 16, DType::kBF16, 1024}}};
     for (const auto& p : kPrefill) {
-      if (b.Wanted(std::string("prefill ") + p.label)) AttentionBench(b, p.shape).Time("prefill", p.label, 0.0);
+      if (b.Wanted(std::string("prefill ") + p.label)) Both(b, "prefill", p.label, p.shape, 0.0);
     }
   }
 }

@@ -19,7 +19,9 @@ ops::AttentionPlanSize Plan(const ops::AttentionPlanParams& p) { return MakePlan
 
 ops::AttentionBound Bound(const ops::AttentionBoundParams& p) { return PlanBound(p, PlanDeviceFor(p.head_dim)); }
 
-AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) {
+}  // namespace
+
+AttentionShape CheckAttentionShape(const ops::PagedAttentionParams& p, int32_t head_dim) {
   const ops::KvCacheView& c = p.cache;
   FASTLLM_CHECK(c.head_dim == head_dim, "paged_attention: head_dim " + std::to_string(c.head_dim) +
                                             ", this instance has " + std::to_string(head_dim));
@@ -36,9 +38,11 @@ AttentionShape CheckShape(const ops::PagedAttentionParams& p, int32_t head_dim) 
           std::countr_zero(static_cast<uint32_t>(c.block_size))};
 }
 
+namespace {
+
 template <typename T, int kHeadDim>
 void PagedAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
-  const AttentionShape s = CheckShape(p, kHeadDim);
+  const AttentionShape s = CheckAttentionShape(p, kHeadDim);
   FASTLLM_CHECK((kHasSoftcap<T, kHeadDim>) || !(p.logit_softcap > 0.0f),
                 "paged_attention: logit_softcap " + std::to_string(p.logit_softcap) + " with head_dim " +
                     std::to_string(kHeadDim) + "; there is code for bfloat16 with head_dim 128 and 256");

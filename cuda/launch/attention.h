@@ -41,6 +41,9 @@ struct AttentionShape {
   int32_t block_shift = 0;
 };
 
+// The parameters as kernels of this head_dim take them. Throws InternalError where they cannot.
+AttentionShape CheckAttentionShape(const ops::PagedAttentionParams& p, int32_t head_dim);
+
 // What the variants come to in a kernel's arguments.
 template <typename Args>
 void SetVariant(Args& a, const ops::PagedAttentionParams& p) {

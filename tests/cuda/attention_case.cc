@@ -80,17 +80,17 @@ void AttentionCase::FillCache(uint64_t seed) {
 }
 
 void AttentionCase::Run(Checks& c) {
-  const auto plan = c.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.dtype);
-  const auto bound = c.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.dtype);
+  const auto plan = c.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.dtype, 0, 0, s_.backend);
+  const auto bound = c.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.dtype, 0, 0, s_.backend);
   const uint32_t features = ops::kFeatureGqa | (s_.window > 0 ? ops::kFeatureSlidingWindow : 0u) |
                             (s_.softcap > 0.0f ? ops::kFeatureSoftcap : 0u);
-  const auto run = c.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.dtype, s_.dim, features);
+  const auto run = c.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.dtype, s_.dim, features, s_.backend);
   const ops::AttentionBound b =
       bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype});
   std::vector<int32_t> record(b.record_ints);
   const ops::AttentionPlanSize size = plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads,
                                             s_.kv_heads, s_.dim, s_.dtype, s_.window, 0, 0, record.data(),
-                                            b.record_ints});
+                                            b.record_ints, s_.block_size, params_.max_blocks});
   record.resize(size.record_ints);
   device_.push_back(Upload(record));
   params_.plan = device_.back().as<int32_t>();
@@ -154,7 +154,8 @@ std::string AttentionCase::Label() const {
                       std::to_string(s_.kv_heads) + " dim " + std::to_string(s_.dim) + " block " +
                       std::to_string(s_.block_size) +
                       (s_.window > 0 ? " window " + std::to_string(s_.window) : "") +
-                      (s_.softcap > 0.0f ? " softcap " + std::to_string(s_.softcap) : "") + " seqs";
+                      (s_.softcap > 0.0f ? " softcap " + std::to_string(s_.softcap) : "") + " " +
+                      ops::BackendName(s_.backend) + " seqs";
   for (size_t i = 0; i < seqs_.size() && i < 6; ++i) {
     label.append(" ").append(std::to_string(seqs_[i].query_len)).append("@").append(std::to_string(seqs_[i].length));
   }

@@ -19,6 +19,7 @@ struct AttentionShapeSpec {
   DType dtype = DType::kBF16;
   int window = 0;
   float softcap = 0.0f;
+  ops::Backend backend = ops::Backend::kFastllm;
 };
 
 class AttentionCase {

@@ -68,8 +68,23 @@ void CheckVariants(Checks& c) {
 
 }  // namespace
 
+// The second backend: the shapes that it has, alone and mixed, decode split over the machine or not.
+void CheckFlashInfer(Checks& c) {
+  if (!c.Has(ops::Backend::kFlashInfer)) return;
+  const std::pair<int, int> heads[] = {{8, 2}, {8, 8}, {7, 1}, {32, 8}, {24, 1}};
+  for (const int dim : {64, 128, 256}) {
+    for (const auto& [q_heads, kv_heads] : heads) {
+      AttentionShapeSpec s{q_heads, kv_heads, dim, 16 << (q_heads + dim / 64) % 4};
+      s.backend = ops::Backend::kFlashInfer;
+      CheckShape(c, s);
+      if (!c.small) Check(c, s, Decodes(150, 500, 8));
+    }
+  }
+}
+
 void CheckAttention(Checks& c) {
   CheckVariants(c);
+  CheckFlashInfer(c);
   const std::pair<int, int> heads[] = {{8, 2}, {8, 8}, {7, 1}, {14, 2}, {3, 1}};
   for (const DType t : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const int dim : {64, 96, 128, 256}) {

@@ -19,9 +19,9 @@ struct Batch {
   std::vector<float> logits;
   std::vector<ops::SampleRow> rows;
   std::vector<int32_t> ban_ids, ban_start = {0};
-  std::vector<ops::PenaltyRow> penalties;  // empty, or one a row
-  std::vector<ops::TokenBias> biases;
-  std::vector<ops::TokenTally> counts;
+  std::vector<ops::PenaltyRow> penalties = {};  // empty, or one a row
+  std::vector<ops::TokenBias> biases = {};
+  std::vector<ops::TokenTally> counts = {};
 
   void Add(std::vector<float> row, const ops::SampleRow& rule, const std::vector<int32_t>& bans = {}) {
     logits.insert(logits.end(), row.begin(), row.end());

@@ -16,7 +16,8 @@ namespace fastllm::ops {
 // - logit_softcap > 0: a score x = scale * q k becomes logit_softcap * tanh(x / logit_softcap), before the mask.
 //
 // Backends that spread the work by a plan (CUDA) read the members from `plan` on; see attention_plan.h. The others
-// ignore them. Rows of a sequence that the plan leaves out are not written.
+// ignore them. Rows of a sequence that the plan leaves out are not written (the FlashInfer backend may zero those that
+// lie before the last row of another).
 struct PagedAttentionParams {
   KvCacheView cache;
   void* out = nullptr;                   // [num_tokens, num_q_heads, head_dim] contiguous

@@ -22,6 +22,8 @@ struct AttentionPlanParams {
   int32_t prefill_tiles = 0;
   int32_t* record = nullptr;  // host, out; at least record_ints of AttentionPlanBound
   int64_t record_capacity = 0;
+  int32_t block_size = 0;  // of the cache
+  int32_t max_blocks = 0;  // row stride of the block table
 };
 
 // What a plan came to. Copy `record_ints` int32 to the device and hand the rest to PagedAttentionParams.
@@ -44,7 +46,7 @@ struct AttentionBoundParams {
 struct AttentionBound {
   int64_t record_ints = 0;
   int64_t workspace_bytes = 0;
-  int32_t decode_workers = 0;  // the most that a plan asks for; the grid to capture graphs with
+  int32_t decode_workers = 0;  // the most that a plan for so many sequences asks for; the grid to capture graphs with
 };
 using AttentionBoundFn = AttentionBound (*)(const AttentionBoundParams&);
 

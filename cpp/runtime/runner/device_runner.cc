@@ -48,6 +48,8 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
   p.decode_workers = decode_workers;
   p.record = reinterpret_cast<int32_t*>(host + step.layout.record);
   p.record_capacity = step.shape.record_ints;
+  p.block_size = batch_.limits().block_size;
+  p.max_blocks = batch_.limits().max_blocks_per_seq();
   return ops_.plan(p);
 }
 
@@ -123,7 +125,7 @@ bool DeviceRunner::RunStep(StepResult* result) {
     if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) size = 0;
   }
   if (size == 0) step = FillStage(batch_, ExactShape(), sampling, slot.stage, ring_.stage_bytes);
-  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(1, 1).decode_workers : 0);
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(size, size).decode_workers : 0);
   SetInput(step, plan);
   NameRows(result);
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
