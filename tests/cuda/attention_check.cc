@@ -66,8 +66,6 @@ void CheckVariants(Checks& c) {
   if (!c.small) Check(c, {32, 8, 128, 16, DType::kBF16, 777}, Decodes(64, 2000, 9));
 }
 
-}  // namespace
-
 // The second backend: the shapes that it has, alone and mixed, decode split over the machine or not.
 void CheckFlashInfer(Checks& c) {
   if (!c.Has(ops::Backend::kFlashInfer)) return;
@@ -79,6 +77,20 @@ void CheckFlashInfer(Checks& c) {
       CheckShape(c, s);
       if (!c.small) Check(c, s, Decodes(150, 500, 8));
     }
+  }
+}
+
+}  // namespace
+
+void CheckSanitized(Checks& c) {
+  for (const int dim : {64, 128, 256}) {
+    const int kv_heads = dim == 64 ? 2 : 1;
+    for (const int window : {0, 40}) {
+      // Prefill of one and of several column tiles, beside decodes; then a tile cut into parts.
+      Check(c, {2 * kv_heads, kv_heads, dim, 32, DType::kBF16, window}, {{70, 200}, {1, 90}, {1, 1}, {5, 5}});
+      Check(c, {2 * kv_heads, kv_heads, dim, 16, DType::kBF16, window}, {{9, 700}, {1, 400}});
+    }
+    if (dim > 64) Check(c, {2, 1, dim, 16, DType::kBF16, 0, 20.0f}, {{70, 200}, {1, 90}});
   }
 }
 

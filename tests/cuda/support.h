@@ -107,6 +107,7 @@ void CheckRows(Checks& c);
 void CheckRope(Checks& c);
 void CheckPlan(Checks& c);
 void CheckAttention(Checks& c);
+void CheckSanitized(Checks& c);  // attention in a few seconds under a sanitizer
 void CheckSample(Checks& c);
 void CheckStep(Checks& c);
 
