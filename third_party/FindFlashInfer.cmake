@@ -1,6 +1,6 @@
 # Finds the headers that pip's package flashinfer-python brings: FlashInfer, the CUTLASS and the CCCL that it is built
 # with. Nothing of the package is imported or linked. FlashInfer_ROOT may name a folder like its flashinfer/data.
-# Target: flashinfer::headers (interface, system includes). CURAND's headers, which CUTLASS includes, are those of the
+# Target: flashinfer::headers (interface; see cuda/CMakeLists.txt for why not system includes). CURAND's headers, which CUTLASS includes, are those of the
 # toolkit or of pip's nvidia-curand.
 if(NOT FlashInfer_ROOT)
   execute_process(
@@ -23,7 +23,5 @@ if(FlashInfer_FOUND AND NOT TARGET flashinfer::headers)
   set(_flashinfer_dirs ${FlashInfer_CCCL_DIR} ${FlashInfer_ROOT}/cccl/libcudacxx/include ${FlashInfer_ROOT}/cccl/thrust
     ${FlashInfer_INCLUDE_DIR} ${FlashInfer_CUTLASS_DIR} ${FlashInfer_ROOT}/cutlass/tools/util/include
     ${FlashInfer_CURAND_DIR})
-  set_target_properties(flashinfer::headers PROPERTIES
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_flashinfer_dirs}"
-    INTERFACE_INCLUDE_DIRECTORIES "${_flashinfer_dirs}")
+  set_target_properties(flashinfer::headers PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${_flashinfer_dirs}")
 endif()

@@ -67,13 +67,12 @@ class AttentionBench {
   void Plan() {
     std::vector<int32_t> query_start(s_.batch + 1), seq_len(s_.batch, s_.ctx);
     for (int i = 0; i <= s_.batch; ++i) query_start[i] = i * s_.query_len;
-    const auto bound = b_.Get<ops::AttentionBoundFn>(
-        OpId::kAttentionBound, s_.type, 0, s_.backend)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
+    const auto bound = b_.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.type, 0, s_.backend)(
+        {s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
     std::vector<int32_t> record(bound.record_ints);
-    const auto size = b_.Get<ops::AttentionPlanFn>(
-        OpId::kAttentionPlan, s_.type, 0, s_.backend)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads,
-                                                       s_.kv_heads, s_.dim, s_.type, s_.window, 0, 0, record.data(),
-                                                       bound.record_ints, s_.block_size, blocks_per_seq_});
+    const auto size = b_.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.type, 0, s_.backend)(
+        {query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim, s_.type, s_.window, s_.softcap,
+         0, 0, record.data(), bound.record_ints, s_.block_size, blocks_per_seq_});
     d_.record = cuda_check::Upload(record);
     d_.query_start = cuda_check::Upload(query_start);
     d_.seq_len = cuda_check::Upload(seq_len);
@@ -108,7 +107,8 @@ class AttentionBench {
 // Ours, then FlashInfer's where the build has it for the shape.
 void Both(Bench& b, const char* op, const std::string& label, Shape s, double reference_us) {
   AttentionBench(b, s).Time(op, label, reference_us);
-  if (s.window > 0 || s.softcap > 0.0f || !b.Has(OpId::kPagedAttention, s.type, s.dim, ops::Backend::kFlashInfer)) return;
+  if (s.window > 0 || s.softcap > 0.0f || !b.Has(OpId::kPagedAttention, s.type, s.dim, ops::Backend::kFlashInfer))
+    return;
   s.backend = ops::Backend::kFlashInfer;
   AttentionBench(b, s).Time(op, label + " flashinfer", reference_us);
 }
@@ -133,7 +133,11 @@ void BenchAttention(Bench& b) {
     for (const auto& d : kDecode) Decode(b, "llama8b", {32, 8, 128, d.batch, 1, d.ctx, 16}, d.fa3_us);
     Decode(b, "llama8b", {32, 8, 128, 64, 1, 8192, 128}, 490.48);
     for (const int batch : {1, 64}) Decode(b, "qwen3-30b", {32, 4, 128, batch, 1, 8192, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 1, 1, 4096, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 8, 1, 4096, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 64, 1, 1024, 16}, 0.0);
     Decode(b, "qwen3-235b", {64, 4, 128, 64, 1, 4096, 16}, 0.0);
+    Decode(b, "glm4", {32, 2, 128, 64, 1, 4096, 16}, 0.0);
     Decode(b, "smollm2", {9, 3, 64, 64, 1, 2048, 16}, 0.0);
     Decode(b, "phi3-mini d96", {32, 32, 96, 16, 1, 2048, 16}, 0.0);
     Decode(b, "gemma d256", {8, 4, 256, 64, 1, 2048, 16}, 0.0);

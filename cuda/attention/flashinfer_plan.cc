@@ -12,7 +12,7 @@
 namespace fastllm::cuda {
 namespace {
 
-constexpr int32_t kBlocksPerSm = 2;     // of the decode kernel
+constexpr int32_t kBlocksPerSm = 2;       // of the decode kernel
 constexpr int32_t kLeastPositions = 128;  // of a chunk
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -31,8 +31,8 @@ int32_t Capacity(int32_t num_kv_heads, int32_t multiprocessors) {
 
 struct Decodes {
   std::vector<int32_t> seqs;
-  int32_t tiles = 1;    // row tiles of each
-  int64_t chunk = 0;    // positions of a part
+  int32_t tiles = 1;  // row tiles of each
+  int64_t chunk = 0;  // positions of a part
   bool split = false;
 
   int64_t PartsOf(const ops::AttentionPlanParams& p, int32_t s) const {
@@ -193,14 +193,16 @@ FlashInferLayout FlashInferLayout::Of(int32_t works, int32_t items, int32_t num_
   return o;
 }
 
-ops::AttentionPlanSize MakeFlashInferPlan(const ops::AttentionPlanParams& p, int32_t multiprocessors) {
-  FASTLLM_CHECK(p.window == 0 && p.prefill_tiles == 0,
-                "attention_plan: FlashInfer's kernels are used without windows and outside captured prefill steps");
+ops::AttentionPlanSize MakeFlashInferPlan(const ops::AttentionPlanParams& p, int32_t multiprocessors,
+                                          bool with_prefill) {
+  FASTLLM_CHECK(p.window == 0 && !(p.logit_softcap > 0.0f) && p.prefill_tiles == 0,
+                "attention_plan: FlashInfer's kernels are used without window and logit_softcap, and prefill not in "
+                "captured steps");
   FASTLLM_CHECK(p.block_size > 0 && int64_t{p.num_seqs + 1} * p.max_blocks <= INT32_MAX,
                 "attention_plan: a block table of " + std::to_string(p.num_seqs) + " x " +
                     std::to_string(p.max_blocks) + " blocks of " + std::to_string(p.block_size));
   const Decodes d = CutDecodes(p, multiprocessors);
-  const auto dealt = DealItems(p, multiprocessors);
+  const auto dealt = with_prefill ? DealItems(p, multiprocessors) : std::vector<std::vector<Item>>(multiprocessors);
   const bool fixed = p.decode_workers > 0;
   const int64_t works = d.Works(p);
   const int64_t launched = fixed ? p.decode_workers & ~kFlashInferSplit : works;
@@ -227,10 +229,10 @@ ops::AttentionPlanSize MakeFlashInferPlan(const ops::AttentionPlanParams& p, int
   return size;
 }
 
-ops::AttentionBound FlashInferBound(const ops::AttentionBoundParams& p, int32_t multiprocessors) {
+ops::AttentionBound FlashInferBound(const ops::AttentionBoundParams& p, int32_t multiprocessors, bool with_prefill) {
   const int64_t works = std::max<int64_t>(Capacity(p.num_kv_heads, multiprocessors),
                                           int64_t{p.num_seqs} * DecodeTiles(p.num_q_heads, p.num_kv_heads));
-  const int64_t tiles = CeilDiv(p.num_tokens, FlashInferPrefillRows(p.head_dim)) + p.num_seqs;
+  const int64_t tiles = with_prefill ? CeilDiv(p.num_tokens, FlashInferPrefillRows(p.head_dim)) + p.num_seqs : 0;
   const auto o = FlashInferLayout::Of(static_cast<int32_t>(works), static_cast<int32_t>(tiles * p.num_q_heads),
                                       p.num_seqs, p.num_tokens, multiprocessors);
   ops::AttentionBound b;

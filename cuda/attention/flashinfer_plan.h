@@ -21,10 +21,10 @@ inline constexpr int32_t kFlashInferSplit = 1 << 30;
 
 // Offsets in the record, in ints.
 struct FlashInferLayout {
-  int64_t requests, q_tiles, kv_tiles, valid;    // of decode, [works]; valid: bytes
-  int64_t out_start, merge_start, chunk, rows;   // [seqs + 1], [tokens + 1], 1, 1
-  int64_t page_start, last_page;                 // [seqs + 1], [seqs]
-  int64_t item_start;                            // of prefill, [multiprocessors + 1]
+  int64_t requests, q_tiles, kv_tiles, valid;                 // of decode, [works]; valid: bytes
+  int64_t out_start, merge_start, chunk, rows;                // [seqs + 1], [tokens + 1], 1, 1
+  int64_t page_start, last_page;                              // [seqs + 1], [seqs]
+  int64_t item_start;                                         // of prefill, [multiprocessors + 1]
   int64_t heads, tiles, q_start, pages, q_len, kv_len, seqs;  // [items]
   int64_t total;
 
@@ -32,11 +32,13 @@ struct FlashInferLayout {
                              int32_t multiprocessors);
 };
 
-// Writes the record; prefill_tiles of the result counts items (tile, query head). Throws InternalError where it does
-// not fit. Neither windows nor more prefill items than a graph was captured with are taken.
-ops::AttentionPlanSize MakeFlashInferPlan(const ops::AttentionPlanParams& p, int32_t multiprocessors);
+// Writes the record; prefill_tiles of the result counts items (tile, query head). with_prefill: false leaves longer
+// queries out. Throws InternalError where it does not fit, and of windows, soft caps and captured prefill steps.
+ops::AttentionPlanSize MakeFlashInferPlan(const ops::AttentionPlanParams& p, int32_t multiprocessors,
+                                          bool with_prefill = true);
 
-ops::AttentionBound FlashInferBound(const ops::AttentionBoundParams& p, int32_t multiprocessors);
+ops::AttentionBound FlashInferBound(const ops::AttentionBoundParams& p, int32_t multiprocessors,
+                                    bool with_prefill = true);
 
 // Rows of partial outputs, [num_q_heads, head_dim] each, that decode may leave.
 int64_t FlashInferPartialRows(int32_t num_seqs, int32_t num_kv_heads, int32_t multiprocessors);

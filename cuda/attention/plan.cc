@@ -35,7 +35,8 @@ struct Work {
   int64_t units = 0;  // of all decodes and KV heads
 };
 
-Work Collect(const ops::AttentionPlanParams& p) {
+// Decodes are left out where `with_decodes` is false.
+Work Collect(const ops::AttentionPlanParams& p, bool with_decodes) {
   Work w;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   for (int32_t s = 0; s < p.num_seqs; ++s) {
@@ -45,6 +46,7 @@ Work Collect(const ops::AttentionPlanParams& p) {
                                                  std::to_string(query_len) + " query rows and length " +
                                                  std::to_string(p.seq_len[s]));
     if (IsDecode(p, query_len)) {
+      if (!with_decodes) continue;
       const int32_t unseen = Unseen(p, p.seq_len[s] - 1) / kUnitTokens;
       const auto units = static_cast<int32_t>(CeilDiv(p.seq_len[s], kUnitTokens)) - unseen;
       w.decodes.push_back({s, p.query_start[s], p.seq_len[s], units});
@@ -226,11 +228,12 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, const PlanDev
   FASTLLM_CHECK(p.num_kv_heads > 0 && p.num_q_heads % p.num_kv_heads == 0,
                 "attention_plan: " + std::to_string(p.num_q_heads) + " query heads are no multiple of " +
                     std::to_string(p.num_kv_heads) + " KV heads");
-  Work w = Collect(p);
+  Work w = Collect(p, device.decode_workers > 0);
   PlanTiles(p, device.prefill_workers, w.tiles);
   const int32_t limit = p.decode_workers > 0 ? p.decode_workers : device.decode_workers;
-  std::vector<Piece> pieces = WholePairs(w, p.num_kv_heads, limit);
-  if (pieces.empty()) {
+  std::vector<Piece> pieces;
+  if (!w.decodes.empty()) pieces = WholePairs(w, p.num_kv_heads, limit);
+  if (pieces.empty() && !w.decodes.empty()) {
     pieces = EqualPieces(w, p.num_kv_heads, limit, device.decode_workers / DecodeBlocksPerSm(p.head_dim));
   }
   std::vector<DecodeWorker> workers = Assign(w, pieces, p.num_kv_heads);

@@ -77,7 +77,7 @@ inline constexpr int32_t DecodeBlocksPerSm(int32_t head_dim) { return head_dim <
 
 // What the plan must know of the device.
 struct PlanDevice {
-  int32_t decode_workers = 0;   // the most that run at once
+  int32_t decode_workers = 0;   // the most that run at once; 0: others do what the decode kernel would
   int32_t prefill_workers = 0;  // the same; 0: its prefill kernel does not take parts
 };
 

@@ -51,6 +51,16 @@ void PagedAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
   CheckLaunch("paged_attention");
 }
 
+}  // namespace
+
+template <int kHeadDim>
+void OwnAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
+  PagedAttention<bf16, kHeadDim>(p, ctx);
+}
+template void OwnAttention<128>(const ops::PagedAttentionParams&, const OpContext&);
+
+namespace {
+
 void SimpleAttention(const ops::PagedAttentionParams& p, const OpContext& ctx) {
   FASTLLM_CHECK(p.cache.head_dim <= kSimpleMaxHeadDim, "paged_attention: head_dim " + std::to_string(p.cache.head_dim) +
                                                            " in float32, the limit is " +

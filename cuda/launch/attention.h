@@ -44,6 +44,10 @@ struct AttentionShape {
 // The parameters as kernels of this head_dim take them. Throws InternalError where they cannot.
 AttentionShape CheckAttentionShape(const ops::PagedAttentionParams& p, int32_t head_dim);
 
+// Our backend for bfloat16; head_dims of attention.cu.
+template <int kHeadDim>
+void OwnAttention(const ops::PagedAttentionParams& p, const ops::OpContext& ctx);
+
 // What the variants come to in a kernel's arguments.
 template <typename Args>
 void SetVariant(Args& a, const ops::PagedAttentionParams& p) {

@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "cuda/attention/flashinfer_plan.h"
 #include "cuda/launch/attention.h"
+#include "cuda/launch/attention_select.h"
 #include "cuda/launch/flashinfer.h"
 #include "ops/contract/attention.h"
 
@@ -48,7 +49,9 @@ FlashInferBatch BatchOf(const ops::PagedAttentionParams& p, const FlashInferLayo
   return b;
 }
 
-FlashInferDecode DecodeOf(const ops::PagedAttentionParams& p, const FlashInferLayout& o, int32_t works) {
+// workspace: that the partial outputs may take.
+FlashInferDecode DecodeOf(const ops::PagedAttentionParams& p, const FlashInferLayout& o, int32_t works,
+                          char* workspace) {
   FlashInferDecode d;
   d.requests = p.plan + o.requests;
   d.q_tiles = p.plan + o.q_tiles;
@@ -62,11 +65,11 @@ FlashInferDecode DecodeOf(const ops::PagedAttentionParams& p, const FlashInferLa
   if ((p.decode_workers & kFlashInferSplit) == 0) return d;
   const int64_t rows = FlashInferPartialRows(p.num_seqs, p.cache.num_kv_heads, CurrentDevice().multiprocessors);
   const int64_t out_bytes = rows * p.num_q_heads * p.cache.head_dim * 2;
-  const int64_t bytes = out_bytes + rows * p.num_q_heads * 4;
+  const int64_t bytes = workspace - static_cast<char*>(p.workspace) + out_bytes + rows * p.num_q_heads * 4;
   FASTLLM_CHECK(bytes <= p.workspace_bytes, "paged_attention: the workspace is " + std::to_string(p.workspace_bytes) +
                                                 " bytes, " + std::to_string(bytes) + " are needed");
-  d.partial_out = p.workspace;
-  d.partial_lse = reinterpret_cast<float*>(static_cast<char*>(p.workspace) + out_bytes);
+  d.partial_out = workspace;
+  d.partial_lse = reinterpret_cast<float*>(workspace + out_bytes);
   return d;
 }
 
@@ -75,36 +78,115 @@ FlashInferPrefill PrefillOf(const ops::PagedAttentionParams& p, const FlashInfer
           p.plan + o.pages,      p.plan + o.q_len, p.plan + o.kv_len, p.plan + o.seqs};
 }
 
+void CheckHopper() {
+  FASTLLM_CHECK(PrefillOnHopper(),
+                "paged_attention: FlashInfer's kernels are compiled for compute capability 9.0, the "
+                "device has " +
+                    std::to_string(CurrentDevice().compute_capability));
+}
+
 template <int kHeadDim>
 void PagedAttention(const ops::PagedAttentionParams& p, const ops::OpContext& ctx) {
   CheckAttentionShape(p, kHeadDim);
+  CheckHopper();
   FASTLLM_CHECK(p.window == 0 && !(p.logit_softcap > 0.0f),
                 "paged_attention: FlashInfer's kernels are compiled without window and logit_softcap");
   const int32_t works = p.decode_workers & ~kFlashInferSplit;
-  const auto o = FlashInferLayout::Of(works, p.prefill_tiles, p.num_seqs, p.num_tokens,
-                                      CurrentDevice().multiprocessors);
+  const auto o =
+      FlashInferLayout::Of(works, p.prefill_tiles, p.num_seqs, p.num_tokens, CurrentDevice().multiprocessors);
   const FlashInferBatch batch = BatchOf(p, o);
   // Decode first: merging may zero rows of others, which prefill then writes.
-  if (works > 0) Check(RunFlashInferDecode<kHeadDim>(batch, DecodeOf(p, o, works), StreamOf(ctx)));
+  if (works > 0) {
+    const FlashInferDecode decode = DecodeOf(p, o, works, static_cast<char*>(p.workspace));
+    Check(RunFlashInferDecode<kHeadDim>(batch, decode, StreamOf(ctx)));
+  }
   if (p.prefill_tiles > 0) Check(RunFlashInferPrefill<kHeadDim>(batch, PrefillOf(p, o), StreamOf(ctx)));
 }
 
+// Whether a step is shared: its decodes on FlashInfer, the rest on ours. The record then holds FlashInfer's, without
+// prefill, and ours behind it, without decodes.
+template <typename Params>
+bool Shared(const Params& p, int32_t head_dim, int32_t num_kv_heads) {
+  return DecodeOnFlashInfer(head_dim, p.num_q_heads / num_kv_heads) && PrefillOnHopper();
+}
+template <typename Params>
+bool SharedStep(const Params& p, int32_t head_dim, int32_t num_kv_heads) {
+  return p.window == 0 && !(p.logit_softcap > 0.0f) && Shared(p, head_dim, num_kv_heads);
+}
+
+// Our part of a shared step.
+PlanDevice PrefillDevice(int32_t head_dim) { return {0, PlanDeviceFor(head_dim).prefill_workers}; }
+
+ops::AttentionPlanSize SharedPlan(const ops::AttentionPlanParams& p) {
+  if (!SharedStep(p, p.head_dim, p.num_kv_heads)) {
+    ops::AttentionPlanParams own = p;
+    const PlanDevice device = PlanDeviceFor(p.head_dim);
+    if ((p.decode_workers & kFlashInferSplit) != 0) own.decode_workers = device.decode_workers;  // of SharedBound()
+    return MakePlan(own, device);
+  }
+  ops::AttentionPlanSize size = MakeFlashInferPlan(p, CurrentDevice().multiprocessors, /*with_prefill=*/false);
+  ops::AttentionPlanParams rest = p;
+  rest.decode_workers = 0;
+  rest.record += size.record_ints;
+  rest.record_capacity -= size.record_ints;
+  const ops::AttentionPlanSize ours = MakePlan(rest, PrefillDevice(p.head_dim));
+  size.record_ints += ours.record_ints;
+  size.prefill_tiles = ours.prefill_tiles;
+  return size;
+}
+
+// For either way, as the variants of the layers are not known here.
+ops::AttentionBound SharedBound(const ops::AttentionBoundParams& p) {
+  const ops::AttentionBound ours = PlanBound(p, PlanDeviceFor(p.head_dim));
+  if (!Shared(p, p.head_dim, p.num_kv_heads)) return ours;
+  ops::AttentionBound b = FlashInferBound(p, CurrentDevice().multiprocessors, /*with_prefill=*/false);
+  b.record_ints += ours.record_ints;
+  b.workspace_bytes += ours.workspace_bytes;
+  return b;
+}
+
+template <int kHeadDim>
+void SharedAttention(const ops::PagedAttentionParams& p, const ops::OpContext& ctx) {
+  if (!SharedStep(p, kHeadDim, p.cache.num_kv_heads)) return OwnAttention<kHeadDim>(p, ctx);
+  CheckAttentionShape(p, kHeadDim);
+  const int32_t works = p.decode_workers & ~kFlashInferSplit;
+  const auto o = FlashInferLayout::Of(works, 0, p.num_seqs, p.num_tokens, CurrentDevice().multiprocessors);
+  if (works > 0) {
+    const int64_t ours = PrefillWorkspace(PrefillDevice(kHeadDim).prefill_workers, kHeadDim).total();
+    const FlashInferDecode decode = DecodeOf(p, o, works, static_cast<char*>(p.workspace) + ours);
+    Check(RunFlashInferDecode<kHeadDim>(BatchOf(p, o), decode, StreamOf(ctx)));
+  }
+  ops::PagedAttentionParams rest = p;
+  rest.decode_workers = 0;
+  rest.plan += o.total;
+  OwnAttention<kHeadDim>(rest, ctx);
+}
+
+// priority: forced only (-1), or before ours (1).
 template <typename Fn>
-void Add(ops::OpTable& table, OpId op, const char* name, Fn fn, int32_t head_dim = 0) {
-  const uint32_t features = op == OpId::kPagedAttention ? ops::kFeatureGqa : 0u;
-  // Below ours, which is as fast or faster at every shape measured: bench/RESULTS.md.
-  table.Register({op, ops::Device::kCuda, DType::kBF16, head_dim, features, /*priority=*/-1, name,
-                  reinterpret_cast<ops::AnyFn>(fn), ops::Backend::kFlashInfer});
+void Add(ops::OpTable& table, OpId op, const char* name, Fn fn, ops::Backend backend, int32_t head_dim = 0,
+         uint32_t features = 0) {
+  table.Register({op, ops::Device::kCuda, DType::kBF16, head_dim, features,
+                  backend == ops::Backend::kFlashInfer ? -1 : 1, name, reinterpret_cast<ops::AnyFn>(fn), backend});
 }
 
 }  // namespace
 
 void RegisterFlashInferOps(ops::OpTable& table) {
-  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d64.flashinfer", &PagedAttention<64>, 64);
-  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d128.flashinfer", &PagedAttention<128>, 128);
-  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d256.flashinfer", &PagedAttention<256>, 256);
-  Add(table, OpId::kAttentionPlan, "cuda.attention_plan.bf16.flashinfer", &Plan);
-  Add(table, OpId::kAttentionBound, "cuda.attention_bound.bf16.flashinfer", &Bound);
+  constexpr auto kForced = ops::Backend::kFlashInfer, kChosen = ops::Backend::kAny;
+  constexpr uint32_t kGqa = ops::kFeatureGqa;
+  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d64.flashinfer", &PagedAttention<64>, kForced, 64, kGqa);
+  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d128.flashinfer", &PagedAttention<128>, kForced, 128,
+      kGqa);
+  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d256.flashinfer", &PagedAttention<256>, kForced, 256,
+      kGqa);
+  Add(table, OpId::kAttentionPlan, "cuda.attention_plan.bf16.flashinfer", &Plan, kForced);
+  Add(table, OpId::kAttentionBound, "cuda.attention_bound.bf16.flashinfer", &Bound, kForced);
+  // Head dims that no rule of attention_select.h names have ours alone.
+  Add(table, OpId::kPagedAttention, "cuda.paged_attention.bf16.d128.shared", &SharedAttention<128>, kChosen, 128,
+      kGqa | ops::kFeatureSlidingWindow | ops::kFeatureSoftcap);
+  Add(table, OpId::kAttentionPlan, "cuda.attention_plan.bf16.shared", &SharedPlan, kChosen);
+  Add(table, OpId::kAttentionBound, "cuda.attention_bound.bf16.shared", &SharedBound, kChosen);
 }
 #else
 void RegisterFlashInferOps(ops::OpTable&) {}

@@ -18,8 +18,8 @@ cudaError_t RunFlashInferDecode(const FlashInferBatch& b, const FlashInferDecode
   const auto ints = [](const int32_t* p) { return const_cast<int32_t*>(p); };
   const auto data = [](const void* p) { return static_cast<T*>(const_cast<void*>(p)); };
   const flashinfer::paged_kv_t<T, int32_t> pages(b.num_kv_heads, b.page_size, kHeadDim, b.num_seqs,
-                                                 flashinfer::QKVLayout::kHND, data(b.k), data(b.v),
-                                                 ints(b.block_table), ints(b.page_start), ints(b.last_page));
+                                                 flashinfer::QKVLayout::kHND, data(b.k), data(b.v), ints(b.block_table),
+                                                 ints(b.page_start), ints(b.last_page));
   Params p(data(b.q), pages, /*maybe_custom_mask=*/nullptr, ints(b.query_start), /*maybe_mask_indptr=*/nullptr,
            /*maybe_q_rope_offset=*/nullptr, static_cast<T*>(b.out), /*lse=*/nullptr, /*maybe_alibi_slopes=*/nullptr,
            b.num_q_heads, static_cast<int32_t>(b.q_stride), kHeadDim, /*window_left=*/-1, /*logits_soft_cap=*/0.0f,

@@ -128,14 +128,15 @@ __global__ void __launch_bounds__(kSampleThreads) LogprobsKernel(const ops::Logp
     if (ask.token < 0) return;
   }
   if (ask.token < 0 && ask.top_k <= 0 && ask.ids.size <= 0) return;  // the whole group
-  ops::SampleParams as_sampled;  // nothing banned, nothing penalised
+  ops::SampleParams as_sampled;                                      // nothing banned, nothing penalised
   as_sampled.vocab = p.vocab;
   const float* logits = p.logits + r * p.logits_stride;
   const int32_t begin = min(g.rank * slice, p.vocab);
   RowFacts own{-INFINITY, -1, 0.0f, 0, 0, 0};
   const auto take = [&] {
     if constexpr (kCluster) {
-      return HoldSlice(as_sampled, 0, logits, begin, min(slice, p.vocab - begin), reinterpret_cast<float*>(dynamic), own);
+      return HoldSlice(as_sampled, 0, logits, begin, min(slice, p.vocab - begin), reinterpret_cast<float*>(dynamic),
+                       own);
     } else {
       return ViewRow(as_sampled, 0, logits, nullptr, reinterpret_cast<RowPenalty*>(shared.penalty), own);
     }

@@ -51,9 +51,7 @@ AttentionCase::AttentionCase(const AttentionShapeSpec& shape, const std::vector<
   params_.out = out_.get();
 }
 
-int AttentionCase::FirstSeen(int position) const {
-  return s_.window > 0 ? std::max(0, position + 1 - s_.window) : 0;
-}
+int AttentionCase::FirstSeen(int position) const { return s_.window > 0 ? std::max(0, position + 1 - s_.window) : 0; }
 
 void AttentionCase::FillCache(uint64_t seed) {
   const size_t size =
@@ -88,9 +86,9 @@ void AttentionCase::Run(Checks& c) {
   const ops::AttentionBound b =
       bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype});
   std::vector<int32_t> record(b.record_ints);
-  const ops::AttentionPlanSize size = plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads,
-                                            s_.kv_heads, s_.dim, s_.dtype, s_.window, 0, 0, record.data(),
-                                            b.record_ints, s_.block_size, params_.max_blocks});
+  const ops::AttentionPlanSize size =
+      plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype,
+            s_.window, s_.softcap, 0, 0, record.data(), b.record_ints, s_.block_size, params_.max_blocks});
   record.resize(size.record_ints);
   device_.push_back(Upload(record));
   params_.plan = device_.back().as<int32_t>();
@@ -152,8 +150,7 @@ double AttentionCase::Error() const {
 std::string AttentionCase::Label() const {
   std::string label = std::string("paged_attention ") + Name(s_.dtype) + " heads " + std::to_string(s_.q_heads) + "/" +
                       std::to_string(s_.kv_heads) + " dim " + std::to_string(s_.dim) + " block " +
-                      std::to_string(s_.block_size) +
-                      (s_.window > 0 ? " window " + std::to_string(s_.window) : "") +
+                      std::to_string(s_.block_size) + (s_.window > 0 ? " window " + std::to_string(s_.window) : "") +
                       (s_.softcap > 0.0f ? " softcap " + std::to_string(s_.softcap) : "") + " " +
                       ops::BackendName(s_.backend) + " seqs";
   for (size_t i = 0; i < seqs_.size() && i < 6; ++i) {

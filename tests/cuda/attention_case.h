@@ -24,8 +24,8 @@ struct AttentionShapeSpec {
 
 class AttentionCase {
  public:
-  // K, V and q are normal deviates; cache rows that belong to no position, or to one whose block is before the window of
-  // its sequence's first row, are NaN. Blocks are shuffled.
+  // K, V and q are normal deviates; cache rows that belong to no position, or to one whose block is before the window
+  // of its sequence's first row, are NaN. Blocks are shuffled.
   AttentionCase(const AttentionShapeSpec& shape, const std::vector<Sequence>& seqs, uint64_t seed);
 
   // Plans, runs once and waits.

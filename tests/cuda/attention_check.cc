@@ -78,6 +78,17 @@ void CheckFlashInfer(Checks& c) {
       if (!c.small) Check(c, s, Decodes(150, 500, 8));
     }
   }
+  // Steps that the selector shares out, and variants in which it must not.
+  for (const int window : {0, 90}) {
+    AttentionShapeSpec s{16, 1, 128, 16, DType::kBF16, window};
+    s.backend = ops::Backend::kAny;
+    CheckShape(c, s);
+    s.q_heads = 20;
+    s.kv_heads = 2;
+    CheckShape(c, s);
+    s.softcap = 20.0f;
+    Check(c, s, {{5, 5}, {1, 300}, {70, 133}, {1, 1}, {2, 90}});
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // cuda_check [small] [rows|rope|plan|attention|sample|step|sanitized]...: every CUDA op of the table against float64 or
-// the CPU arm, on random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went unchecked.
+// the CPU arm, on random data and poisoned outputs. Exit status 0 when all pass and no entry of the table went
+// unchecked.
 #include <chrono>
 #include <cstdio>
 #include <exception>

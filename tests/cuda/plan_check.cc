@@ -5,9 +5,11 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "cuda/attention/flashinfer_plan.h"
 #include "cuda/attention/plan.h"
 #include "support.h"
 
@@ -141,10 +143,73 @@ Batch RandomBatch(std::mt19937& rng) {
   return b;
 }
 
+// FlashInfer's record, on the host alone: each decode's parts cover its positions once and are merged into its row, and
+// each (tile, head) of the others is dealt once.
+bool FlashInferCovered(const int32_t* r, const cuda::FlashInferLayout& o, const ops::AttentionPlanSize& size,
+                       const Batch& b, const ops::AttentionPlanParams& p, int multiprocessors) {
+  const int works = size.decode_workers & ~cuda::kFlashInferSplit;
+  const bool split = (size.decode_workers & cuda::kFlashInferSplit) != 0;
+  const auto* valid = reinterpret_cast<const uint8_t*>(r + o.valid);
+  std::set<std::tuple<int, int, int>> done, dealt;
+  for (int w = 0; w < works; ++w) {
+    if (valid[w] == 0) continue;
+    if (!done.insert({r[o.requests + w], r[o.q_tiles + w], r[o.kv_tiles + w]}).second) return false;
+  }
+  const int group = p.num_q_heads / p.num_kv_heads, q_tiles = (group + 15) / 16;
+  size_t wanted = 0, items = 0;
+  for (int s = 0; s < p.num_seqs; ++s) {
+    const int query_len = b.query_start[s + 1] - b.query_start[s];
+    if (query_len == 0 || b.seq_len[s] == 0) continue;
+    if (query_len > 1) {
+      items += static_cast<size_t>((query_len + 127) / 128) * p.num_q_heads;
+      continue;
+    }
+    const int parts = split ? (b.seq_len[s] + r[o.chunk] - 1) / r[o.chunk] : 1;
+    wanted += static_cast<size_t>(parts) * q_tiles;
+    for (int i = 0; i < parts * q_tiles; ++i) {
+      if (done.count({s, i / parts, i % parts}) == 0) return false;
+    }
+    const int row = b.query_start[s];
+    if (r[o.merge_start + row + 1] - r[o.merge_start + row] != parts || row >= r[o.rows]) return false;
+    if (r[o.out_start + s] != (split ? r[o.merge_start + row] : row)) return false;
+  }
+  for (int i = 0; i < r[o.item_start + multiprocessors]; ++i) {
+    if (!dealt.insert({r[o.seqs + i], r[o.tiles + i], r[o.heads + i]}).second) return false;
+  }
+  return done.size() == wanted && dealt.size() == items && size.prefill_tiles == static_cast<int>(items);
+}
+
+void CheckFlashInferPlan(Checks& c, std::mt19937& rng, int round) {
+  const Batch b = RandomBatch(rng);
+  const int kv_heads = 1 + rng() % 8, multiprocessors = 1 + rng() % 140;
+  ops::AttentionPlanParams p;
+  p.query_start = b.query_start.data();
+  p.seq_len = b.seq_len.data();
+  p.num_seqs = static_cast<int32_t>(b.seq_len.size());
+  p.num_q_heads = kv_heads * static_cast<int>(1 + rng() % 20);
+  p.num_kv_heads = kv_heads;
+  p.head_dim = 128;
+  p.block_size = 16 << rng() % 4;
+  p.max_blocks = 20000 / p.block_size + 1;
+  const auto bound = cuda::FlashInferBound(
+      {p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, multiprocessors);
+  if (rng() % 2 == 0) p.decode_workers = bound.decode_workers;
+  std::vector<int32_t> record(bound.record_ints, -1);
+  p.record = record.data();
+  p.record_capacity = bound.record_ints;
+  const auto size = cuda::MakeFlashInferPlan(p, multiprocessors);
+  const auto o = cuda::FlashInferLayout::Of(size.decode_workers & ~cuda::kFlashInferSplit, size.prefill_tiles,
+                                            p.num_seqs, b.query_start.back(), multiprocessors);
+  const std::string label = "flashinfer plan round " + std::to_string(round);
+  c.ExpectTrue(label + ": size", o.total == size.record_ints && o.total <= bound.record_ints);
+  c.ExpectTrue(label + ": covered", FlashInferCovered(record.data(), o, size, b, p, multiprocessors));
+}
+
 }  // namespace
 
 void CheckPlan(Checks& c) {
   std::mt19937 rng(7);
+  for (int round = 0; round < 400; ++round) CheckFlashInferPlan(c, rng, round);
   for (int round = 0; round < 400; ++round) {
     Batch b = RandomBatch(rng);
     if (rng() % 3 == 0) b.window = 1 + rng() % 3000;

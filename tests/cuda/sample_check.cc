@@ -52,8 +52,14 @@ std::vector<int32_t> RunCuda(Checks& c, const Batch& b) {
   Buffer tokens(b.rows.size() * 4);
   const Buffer penalties = Upload(b.penalties), counts = Upload(b.counts), biases = Upload(b.biases);
   const auto fn = c.Get<ops::SampleFn>(OpId::kSample, DType::kF32);
-  ops::SampleParams p{logits.as<float>(), tokens.as<int32_t>(), rows.as<ops::SampleRow>(), ids.as<int32_t>(),
-                      start.as<int32_t>(), b.vocab, static_cast<int32_t>(b.rows.size()), b.vocab};
+  ops::SampleParams p{logits.as<float>(),
+                      tokens.as<int32_t>(),
+                      rows.as<ops::SampleRow>(),
+                      ids.as<int32_t>(),
+                      start.as<int32_t>(),
+                      b.vocab,
+                      static_cast<int32_t>(b.rows.size()),
+                      b.vocab};
   p.penalties = b.penalties.empty() ? nullptr : penalties.as<ops::PenaltyRow>();
   p.counts = counts.as<ops::TokenTally>();
   p.biases = biases.as<ops::TokenBias>();
@@ -141,8 +147,9 @@ void CheckPenalties(Checks& c, int vocab, int rows) {
     b.penalties.push_back(p);
     for (int i = 0; i < vocab; ++i) {
       const uint64_t draw = rng() % 8;
-      b.counts.push_back(draw < 5 ? 0 : static_cast<ops::TokenTally>((draw == 5 ? 0 : 1 + rng() % 9) |
-                                                                     (draw < 7 ? ops::kTallyInPrompt : 0)));
+      b.counts.push_back(draw < 5 ? 0
+                                  : static_cast<ops::TokenTally>((draw == 5 ? 0 : 1 + rng() % 9) |
+                                                                 (draw < 7 ? ops::kTallyInPrompt : 0)));
     }
   }
   Compare(c, "penalties", b, rows >= 400 ? 0.004 : 0.011);
@@ -204,15 +211,19 @@ LogprobsAnswer RunLogprobs(ops::LogprobsFn fn, const std::vector<float>& logits,
     asks[r].id_logprobs = (on_device ? ids.as<float>() : a.ids.data()) + r * 3;
   }
   const Buffer d_asks = Upload(asks);
-  ops::LogprobsParams p{logits.data(),    asks.data(), a.token.data(), a.ranks.data(), a.top_ids.data(),
-                        a.top.data(),     vocab,       kTops,          rows,           vocab,
-                        drawn.data()};
+  ops::LogprobsParams p{logits.data(), asks.data(), a.token.data(), a.ranks.data(), a.top_ids.data(), a.top.data(),
+                        vocab,         kTops,       rows,           vocab,          drawn.data()};
   if (on_device) {
-    p = {d_logits.as<float>(),  d_asks.as<ops::LogprobsRow>(),
-         token.as<float>(),     ranks.as<int32_t>(),
-         top_ids.as<int32_t>(), top.as<float>(),
-         vocab,                 kTops,
-         rows,                  vocab,
+    p = {d_logits.as<float>(),
+         d_asks.as<ops::LogprobsRow>(),
+         token.as<float>(),
+         ranks.as<int32_t>(),
+         top_ids.as<int32_t>(),
+         top.as<float>(),
+         vocab,
+         kTops,
+         rows,
+         vocab,
          d_drawn.as<int32_t>()};
   }
   fn(p, {nullptr, 1});

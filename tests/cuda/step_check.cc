@@ -73,9 +73,10 @@ void CheckCounts(Checks& c, int vocab, int rows) {
   }
   const Buffer d_counts = Upload(counts), d_segments = Upload(segments), d_ids = Upload(ids), d_kept = Upload(kept),
                d_rows = Upload(count_rows), d_slots = Upload(slots);
-  ops::CountTokensParams count{counts.data(), segments.data(), ids.data(), static_cast<int32_t>(segments.size()),
-                               rows,          vocab};
-  ops::KeepTokensParams keep{nullptr, kept.data(), slots.data(), rows, 0, counts.data(), count_rows.data(), rows, vocab};
+  ops::CountTokensParams count{counts.data(), segments.data(), ids.data(), static_cast<int32_t>(segments.size()), rows,
+                               vocab};
+  ops::KeepTokensParams keep{nullptr,       kept.data(),       slots.data(), rows, 0,
+                             counts.data(), count_rows.data(), rows,         vocab};
   ops::OpTable cpu;
   ops::RegisterCpuOps(cpu);
   (*cpu.Resolve<ops::CountTokensFn>({OpId::kCountTokens, ops::Device::kCpu, DType::kF32}))(count, {});

@@ -35,8 +35,8 @@ TEST_P(AttentionVariants, WindowMatchesFloat64AndReadsNoBlockOutside) {
         b.window = window;
         b.DropUnseenBlocks();
         Fn()(b.Params(), {nullptr, 3});
-        EXPECT_LT(MaxError(b.out, b.Reference()), 4e-6)
-            << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim << " window " << window << " seqs " << mix.size();
+        EXPECT_LT(MaxError(b.out, b.Reference()), 4e-6) << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim
+                                                        << " window " << window << " seqs " << mix.size();
       }
     }
   }

@@ -105,11 +105,12 @@ TEST(OpTable, ABackendThatIsAskedForWinsOverPriority) {
   EXPECT_STREQ(find(Backend::kAny, 128, 0).value()->name, "own");
   EXPECT_STREQ(find(Backend::kFastllm, 128, 0).value()->name, "own");
   EXPECT_STREQ(find(Backend::kFlashInfer, 128, 0).value()->name, "other");
-  EXPECT_EQ(find(Backend::kFlashInfer, 64, kFeatureSoftcap).status().message(),
-            "no implementation of op paged_attention: required device cuda, dtype bf16, head_dim 64, features softcap, "
-            "backend flashinfer; other supports device cuda, dtype bf16, head_dim 128, features gqa, backend flashinfer "
-            "(missing: head_dim 64, features softcap); own supports device cuda, dtype bf16, head_dim any, features gqa, "
-            "backend fastllm (missing: features softcap, backend flashinfer)");
+  EXPECT_EQ(
+      find(Backend::kFlashInfer, 64, kFeatureSoftcap).status().message(),
+      "no implementation of op paged_attention: required device cuda, dtype bf16, head_dim 64, features softcap, "
+      "backend flashinfer; other supports device cuda, dtype bf16, head_dim 128, features gqa, backend flashinfer "
+      "(missing: head_dim 64, features softcap); own supports device cuda, dtype bf16, head_dim any, features gqa, "
+      "backend fastllm (missing: features softcap, backend flashinfer)");
 }
 
 TEST(OpTable, MissingFeatureFallsBackToAnEntryThatHasIt) {

@@ -32,8 +32,8 @@ struct PagedAttentionParams {
   int32_t max_blocks = 0;
   int32_t num_q_heads = 0;
   float scale = 1.0f;
-  int32_t window = 0;          // 0: none; the plan must have been made with the same
-  float logit_softcap = 0.0f;  // 0: none
+  int32_t window = 0;             // 0: none; the plan must have been made with the same
+  float logit_softcap = 0.0f;     // 0: none
   const int32_t* plan = nullptr;  // device copy of the record, AttentionPlanSize::record_ints long
   int32_t decode_workers = 0;     // launch sizes of the plan, from AttentionPlanSize
   int32_t prefill_tiles = 0;

@@ -15,7 +15,9 @@ struct AttentionPlanParams {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kBF16;
-  int32_t window = 0;  // of PagedAttentionParams: layers with another window need a plan of their own
+  // Of PagedAttentionParams; layers with other values need a plan of their own.
+  int32_t window = 0;
+  float logit_softcap = 0.0f;
   // Launch sizes that a captured graph was made with: the record fills the rest with empty work. 0: as many as it
   // takes.
   int32_t decode_workers = 0;

@@ -28,7 +28,8 @@ inline constexpr float kGreedyTemperature = 1e-5f;
 // by count_tokens and keep_tokens (contract/feed.h). Every default is off.
 struct PenaltyRow {
   int32_t count_row = -1;  // of SampleParams::counts; negative: no penalties
-  int32_t bias_begin = 0;  // its part of SampleParams::biases: distinct ids, those outside the vocabulary are passed over
+  int32_t bias_begin =
+      0;  // its part of SampleParams::biases: distinct ids, those outside the vocabulary are passed over
   int32_t bias_end = 0;
   float repetition_penalty = 1.0f;
   float frequency_penalty = 0.0f;

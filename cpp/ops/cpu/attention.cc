@@ -24,7 +24,7 @@ constexpr int64_t kMaxSums = int64_t{1} << 23;
 
 struct CostedItem {
   AttentionItem item;
-  int64_t cost;    // row-position pairs
+  int64_t cost;         // row-position pairs
   int32_t first_split;  // of its positions
   int32_t splits;
   int64_t sums;  // where its sums start, when positions are split

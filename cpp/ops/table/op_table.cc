@@ -115,7 +115,8 @@ Result<const OpEntry*> OpTable::Find(const OpQuery& q) const {
     any = true;
     message += std::string("; ") + e.name + " supports device " + DeviceName(e.device) + ", dtype " +
                DTypeName(e.dtype) + ", head_dim " + HeadDimName(e.head_dim) + ", features " + FeatureNames(e.features) +
-               (q.backend == Backend::kAny ? "" : std::string(", backend ") + BackendName(e.backend)) + " (missing: " + Missing(e, q) + ")";
+               (q.backend == Backend::kAny ? "" : std::string(", backend ") + BackendName(e.backend)) +
+               " (missing: " + Missing(e, q) + ")";
   }
   if (!any) message += "; this build has no candidates for the op";
   return Status::Unimplemented(std::move(message));

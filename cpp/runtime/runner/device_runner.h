@@ -141,7 +141,7 @@ class DeviceRunner : public StepRunner {
   Ring ring_;
   ForwardContext context_;
   std::unique_ptr<Sampler> host_sampler_;
-  std::unique_ptr<DecodeGraphs> graphs_;  // null: every step is put on the stream anew
+  std::unique_ptr<DecodeGraphs> graphs_;                       // null: every step is put on the stream anew
   std::array<std::unique_ptr<DecodeGraphs>, 3> other_graphs_;  // of steps with penalties, logprobs or both, if any
   std::unique_ptr<TokenTallies> tallies_;                      // null until a sequence needs them
   bool tallies_refused_ = false;

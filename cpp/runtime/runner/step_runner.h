@@ -32,12 +32,12 @@ struct DrawnLogprobs {
 struct PendingStep {
   StepResult result;
   const ops::DeviceApi* device = nullptr;
-  void* event = nullptr;            // of the device, whose handle may be null
-  const int32_t* tokens = nullptr;  // page-locked, one for each row of the result; null: nothing to wait for
+  void* event = nullptr;                    // of the device, whose handle may be null
+  const int32_t* tokens = nullptr;          // page-locked, one for each row of the result; null: nothing to wait for
   const DrawnLogprobs* logprobs = nullptr;  // as long as tokens; null: none asked
 
-  // Waits for the tokens and puts them, and their logprobs, into the result. Any thread, once, and before the second launch after this
-  // one's next. Never throws: failures are in the result's status.
+  // Waits for the tokens and puts them, and their logprobs, into the result. Any thread, once, and before the second
+  // launch after this one's next. Never throws: failures are in the result's status.
   void Finish();
 };
 

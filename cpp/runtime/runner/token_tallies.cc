@@ -70,7 +70,8 @@ void TokenTallies::Update(const BatchState& batch, const DeviceSampling& device,
       const auto n = static_cast<int32_t>(std::min<int64_t>(known - s.tallied, kMostIds - pending.ids));
       std::copy_n(s.tokens.data() + s.tallied, n, ids + pending.ids);
       const int64_t prompt = std::clamp<int64_t>(s.num_prompt_tokens - s.tallied, 0, n);
-      segments[pending.segments++] = {s.slot, pending.ids, pending.ids + n, static_cast<int32_t>(prompt), s.tallied == 0};
+      segments[pending.segments++] = {s.slot, pending.ids, pending.ids + n, static_cast<int32_t>(prompt),
+                                      s.tallied == 0};
       pending.ids += n;
       s.tallied += n;
     }

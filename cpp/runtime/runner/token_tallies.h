@@ -14,8 +14,8 @@
 
 namespace fastllm::runtime {
 
-// One row of the vocabulary for each slot of sequences. The host brings what it knows of a sequence when its first token
-// is sampled; from then on the device counts what it samples. Runner's thread.
+// One row of the vocabulary for each slot of sequences. The host brings what it knows of a sequence when its first
+// token is sampled; from then on the device counts what it samples. Runner's thread.
 class TokenTallies {
  public:
   // Steps in flight and one more: as many buffers for ids on their way.
@@ -28,8 +28,8 @@ class TokenTallies {
   TokenTallies(const TokenTallies&) = delete;
   TokenTallies& operator=(const TokenTallies&) = delete;
 
-  // Before a step is put on the stream: counts what is not yet of the rows with penalties that sample. `buffer` is free:
-  // the step that used it is done.
+  // Before a step is put on the stream: counts what is not yet of the rows with penalties that sample. `buffer` is
+  // free: the step that used it is done.
   void Update(const BatchState& batch, const DeviceSampling& device, int buffer, const ops::OpContext& op);
 
   ops::TokenTally* counts() const { return static_cast<ops::TokenTally*>(counts_.data_ptr()); }
@@ -45,8 +45,8 @@ class TokenTallies {
 
   const ops::DeviceApi& device_;
   ops::CountTokensFn count_;
-  at::Tensor counts_;                     // [slots, vocab]
-  at::Tensor stage_;                      // on the device: a buffer
+  at::Tensor counts_;                      // [slots, vocab]
+  at::Tensor stage_;                       // on the device: a buffer
   std::array<char*, kBuffers> buffers_{};  // page-locked: segments, then ids
 };
 

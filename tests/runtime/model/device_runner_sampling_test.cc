@@ -94,8 +94,8 @@ TEST_P(Drawn, PenaltiesKnowTokensThatTheHostDoesNot) {
   }
 }
 
-// A row that the host samples (it asks for the logprobs of listed ids) comes and goes beside rows with penalties on the device: neither
-// changes the other's tokens. A resumed sequence is counted anew, its output as output.
+// A row that the host samples (it asks for the logprobs of listed ids) comes and goes beside rows with penalties on the
+// device: neither changes the other's tokens. A resumed sequence is counted anew, its output as output.
 TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
   const auto specs = PenaltySpecs();
   const auto runner = Runner();
@@ -143,8 +143,8 @@ TEST(DeviceRunner, RowsOfTheHostAndOfTheDeviceShareSteps) {
   EXPECT_EQ(penalized, ReferencePenalized(Prompt(8, 1), kSteps, specs[1]));
 }
 
-// Logprobs of what the device draws, read late; one row of three asks for none, one has penalties, which raw logprobs do
-// not see.
+// Logprobs of what the device draws, read late; one row of three asks for none, one has penalties, which raw logprobs
+// do not see.
 TEST_P(Drawn, LogprobsComeBackWithTheTokens) {
   constexpr int32_t kRows = 3, kSteps = 6, kTops = 4;
   const ModelConfig config = TinyConfig();

@@ -39,16 +39,6 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   return t;
 }
 
-// The first row that sees position `pos`.
-inline int32_t FirstRow(const Tile& t, int32_t pos) { return pos > t.first_pos ? (pos - t.first_pos) * t.group : 0; }
-
-// One past the last row that sees a position before `pos`.
-inline int32_t EndRow(const Tile& t, int32_t pos) {
-  if (t.window <= 0) return t.rows;
-  const int64_t end = (static_cast<int64_t>(pos) + t.window - 1 - t.first_pos) * t.group;
-  return end < 0 ? 0 : end < t.rows ? static_cast<int32_t>(end) : t.rows;
-}
-
 // Row r of the tile in a [token, head, dim] tensor with the given token stride.
 inline int64_t RowOffset(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t r,
                          int64_t token_stride) {

@@ -23,6 +23,16 @@ struct Tile {
   float* wide;        // WideFloats() for a chunk of a 16-bit cache
 };
 
+// The first row that sees position `pos`.
+inline int32_t FirstRow(const Tile& t, int32_t pos) { return pos > t.first_pos ? (pos - t.first_pos) * t.group : 0; }
+
+// One past the last row that sees a position before `pos`.
+inline int32_t EndRow(const Tile& t, int32_t pos) {
+  if (t.window <= 0) return t.rows;
+  const int64_t end = (static_cast<int64_t>(pos) + t.window - 1 - t.first_pos) * t.group;
+  return end < 0 ? 0 : end < t.rows ? static_cast<int32_t>(end) : t.rows;
+}
+
 // Scores of R rows x (kLanes / R) positions.
 template <int R>
 inline void ScoreTile(const Tile& t, int32_t row, const float* k, const int64_t* offset, int32_t j) {
