@@ -1,8 +1,9 @@
 """The attention kernel instances that are compiled, each with the model that needs it.
 
     python cuda/instances/manifest.py check              the .cu files instantiate exactly these
-    python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh; FlashInfer's
-                                                         where FLASHINFER_DATA names the package's folder data)
+    python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh)
+
+FlashInfer's are in the ledger where FLASHINFER_DATA names the package's folder flashinfer/data.
 
 An instance that no model here needs is not compiled. Adding a model with another head_dim means a line here, the
 explicit instantiations in cuda/launch/attention_*_<dtype>.cu and an entry in cuda/launch/attention.cu.
@@ -27,7 +28,9 @@ _FLASHINFER_INCLUDES += ["cutlass/tools/util/include"]
 
 @dataclass(frozen=True)
 class Instance:
-    kernel: str  # decode | prefill | flashinfer_decode | flashinfer_prefill; prefill holds a second kernel for softcap where kHasSoftcap says so
+    # decode | prefill | flashinfer_decode | flashinfer_prefill; prefill holds a second kernel for soft caps where
+    # kHasSoftcap says so
+    kernel: str
     dtype: str  # bf16 | f16
     head_dim: int
     model: str
