@@ -37,7 +37,7 @@ DecodeArgs<T> MakeDecodeArgs(const ops::PagedAttentionParams& p, const Attention
   a.kv_heads = s.kv_heads;
   a.group = s.group;
   a.block_shift = s.block_shift;
-  a.scale_log2 = p.scale * 1.44269504f;
+  SetVariant(a, p);
   return a;
 }
 

@@ -29,7 +29,7 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   a.group = s.group;
   a.group_magic = MagicOf(s.group);
   a.block_shift = s.block_shift;
-  a.scale_log2 = p.scale * 1.44269504f;
+  SetVariant(a, p);
   return a;
 }
 
@@ -58,21 +58,29 @@ HopperArgs<T> MakeHopperArgs(const ops::PagedAttentionParams& p, const Attention
   return args;
 }
 
-template <typename T, int kHeadDim>
-void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+template <typename T, int kHeadDim, bool kCapped>
+void LaunchPrefillVariant(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
   if (PrefillOnHopper()) {
     using Shape = HopperShape<kHeadDim>;
     const int32_t workers = PlanDeviceFor(kHeadDim).prefill_workers;
     const HopperArgs<T> args = MakeHopperArgs<T, kHeadDim>(p, s, workers);
-    const auto kernel = &HopperPrefillKernel<T, kHeadDim>;
+    const auto kernel = &HopperPrefillKernel<T, kHeadDim, kCapped>;
     AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
     kernel<<<std::min(args.items, workers), Shape::kThreads, Shape::kSharedBytes, stream>>>(args);
     return;
   }
   using Shape = PrefillShape<kHeadDim>;
-  const auto kernel = &PrefillKernel<T, kHeadDim>;
+  const auto kernel = &PrefillKernel<T, kHeadDim, kCapped>;
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
   kernel<<<p.prefill_tiles * s.kv_heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(MakePrefillArgs<T>(p, s));
+}
+
+template <typename T, int kHeadDim>
+void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  if constexpr (kHasSoftcap<T, kHeadDim>) {
+    if (p.logit_softcap > 0.0f) return LaunchPrefillVariant<T, kHeadDim, true>(p, s, stream);
+  }
+  LaunchPrefillVariant<T, kHeadDim, false>(p, s, stream);
 }
 
 }  // namespace fastllm::cuda

@@ -46,5 +46,6 @@ void RegisterAttentionOps(ops::OpTable& table);
 void RegisterSampleOps(ops::OpTable& table);
 void RegisterStepOps(ops::OpTable& table);
 void RegisterSkinnyLinearOps(ops::OpTable& table);
+void RegisterFlashInferOps(ops::OpTable& table);  // none in builds without FASTLLM_FLASHINFER
 
 }  // namespace fastllm::cuda

@@ -32,6 +32,7 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kCountTokens,
 };
 const char* OpName(OpId op);
 
@@ -42,7 +43,13 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureInterleavedRope = 1u << 0,
   kFeatureGqa = 1u << 1,
+  kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
+  kFeatureSoftcap = 1u << 3,        // logit_softcap
 };
+
+// Who wrote the kernels of an entry. Attention has more than one.
+enum class Backend : uint8_t { kAny, kFastllm, kFlashInfer };
+const char* BackendName(Backend backend);
 
 using AnyFn = void (*)();
 
@@ -56,6 +63,7 @@ struct OpEntry {
   int32_t priority = 0;
   const char* name = "";  // shown in logs and refusals, "cpu.rms_norm.f32"
   AnyFn fn = nullptr;
+  Backend backend = Backend::kFastllm;
 };
 
 struct OpQuery {
@@ -64,6 +72,7 @@ struct OpQuery {
   DType dtype;
   int32_t head_dim = 0;
   uint32_t features = 0;
+  Backend backend = Backend::kAny;
 };
 
 class OpTable {
