@@ -16,7 +16,6 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "quantization": (_UNSET, "the checkpoint's own format decides"),
     "tensor_parallel_size": ((1,), "one rank"),
     "pipeline_parallel_size": ((1,), "one rank"),
-    "data_parallel_size": ((1,), "one rank"),
     "enable_expert_parallel": ((False,), "one rank"),
     "enable_lora": ((False,), "adapters are not loaded"),
     "speculative_config": (_UNSET, "no speculation"),
