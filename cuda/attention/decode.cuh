@@ -33,14 +33,15 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
   DecodeSequence seq = w.first;
   while (left > 0) {
     const int32_t units = min(seq.units - first_unit, left);
-    const int32_t tile_end = min((first_unit + units) * kDecodeWarps, (seq.length + kTileTokens - 1) / kTileTokens);
+    const TileSpan span = SpanOf(a, seq, first_unit, units, warp);
     StartPair<T, KV>(s, a, seq.token, head);
-    for (int32_t tile = first_unit * kDecodeWarps + warp; tile < tile_end; tile += kDecodeWarps) {
+    for (int32_t tile = span.begin; tile < span.end; tile += kDecodeWarps) {
       CopyAsyncWait<kStages - 2>();
       __syncwarp();
       const uint32_t next = stage == 0 ? kStages - 1 : stage - 1;
       IssueTile<T, KV, kHeadDim>(load, ring + next * Shape::kStageBytes);
-      DoTile<T, KV>(s, ring + stage * Shape::kStageBytes, seq.length - tile * kTileTokens, a.scale_log2);
+      const int32_t end = seq.length - tile * kTileTokens;
+      DoTile<T, KV>(s, ring + stage * Shape::kStageBytes, end - a.window, end, a);
       stage = stage == kStages - 1 ? 0 : stage + 1;
     }
     PairPart part{-1, static_cast<int32_t>(blockIdx.x), 1};

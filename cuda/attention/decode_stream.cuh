@@ -25,8 +25,10 @@ struct DecodeArgs {
   int32_t kv_heads;
   int32_t group;
   int32_t block_shift;  // log2(block_size)
-  float scale_log2;     // scale * log2(e); of an fp8 cache, and times its k_scale
-  float value_scale;    // v_scale of an fp8 cache, else 1
+  float scale_log2;     // scale * log2(e); with a soft cap, cap * log2(e)
+  float cap_inverse;    // scale / cap, or 0
+  int32_t window;       // kNoWindow: none
+  float value_scale;    // v_scale of an fp8 cache, else 1; its k_scale is in `scale` above
 };
 
 // Where 16-byte chunk c of row r lies in a tile, so that eight rows of one ldmatrix fall into different banks.
@@ -46,6 +48,22 @@ struct DecodeShape {
   static constexpr int kRow = kHeadDim + 4;  // floats; the pad spreads the banks
   static constexpr int SharedBytes(int heads) { return kDecodeWarps * (kWarpBytes + heads * kRow * 4 + heads * 8); }
 };
+
+// The tiles, kDecodeWarps apart, that a warp has of some units of a pair.
+struct TileSpan {
+  int32_t begin;
+  int32_t end;
+};
+
+template <typename T, typename KV>
+__device__ __forceinline__ TileSpan SpanOf(const DecodeArgs<T, KV>& a, const DecodeSequence& s, int32_t first_unit,
+                                           int32_t units, int32_t warp) {
+  const int32_t unseen = max(0, s.length - a.window);
+  const int32_t unit = unseen / kUnitTokens + first_unit;
+  int32_t begin = unit * kDecodeWarps + warp;
+  if (begin < unseen / kTileTokens) begin += kDecodeWarps;  // its pages may be gone
+  return {begin, min((unit + units) * kDecodeWarps, (s.length + kTileTokens - 1) / kTileTokens)};
+}
 
 // Walks the tiles of one warp over the pairs of its worker. `page` is read one tile ahead of its use.
 template <typename T, typename KV>
@@ -67,8 +85,9 @@ struct TileCursor {
     left -= take;
     length = s.length;
     table = a.block_table + static_cast<int64_t>(s.seq) * a.max_blocks;
-    tile = first_unit * kDecodeWarps + warp;
-    tile_end = min((first_unit + take) * kDecodeWarps, (s.length + kTileTokens - 1) / kTileTokens);
+    const TileSpan span = SpanOf(a, s, first_unit, take, warp);
+    tile = span.begin;
+    tile_end = span.end;
   }
 
   // Moves on to the next pair that has a tile for this warp, and starts the read of its page.

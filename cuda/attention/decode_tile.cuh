@@ -65,9 +65,10 @@ __device__ __forceinline__ void Softmax(DecodeState<kHeadDim, kHeadTiles>& s, in
   p[1] = TransposeMatrix(PackTwo<T>(x[2], x[3]));
 }
 
+// Rows of the tile before `unseen` are outside the window, those from `valid_rows` on past the end.
 template <typename T, typename KV, int kHeadDim, int kHeadTiles>
-__device__ __forceinline__ void DoTile(DecodeState<kHeadDim, kHeadTiles>& s, uint32_t stage, int32_t valid_rows,
-                                       float scale_log2) {
+__device__ __forceinline__ void DoTile(DecodeState<kHeadDim, kHeadTiles>& s, uint32_t stage, int32_t unseen,
+                                       int32_t valid_rows, const DecodeArgs<T, KV>& args) {
   const int lane = threadIdx.x & 31;
   float x[kHeadTiles][4] = {};
 #pragma unroll
@@ -80,10 +81,14 @@ __device__ __forceinline__ void DoTile(DecodeState<kHeadDim, kHeadTiles>& s, uin
   uint32_t p[kHeadTiles][2];
 #pragma unroll
   for (int n = 0; n < kHeadTiles; ++n) {
+    if (args.cap_inverse > 0.0f) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[n][e] = TanhClose(x[n][e] * args.cap_inverse);
+    }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int row = lane / 4 + (e >= 2 ? 8 : 0);
-      x[n][e] = row < valid_rows ? x[n][e] * scale_log2 : -INFINITY;
+      x[n][e] = row < valid_rows && row >= unseen ? x[n][e] * args.scale_log2 : -INFINITY;
     }
     Softmax<T>(s, n, x[n], p[n]);
   }

@@ -23,8 +23,10 @@ struct PrefillArgs {
   int32_t group;
   uint32_t group_magic;  // MagicOf(group)
   int32_t block_shift;
-  float scale_log2;   // of an fp8 cache, and times its k_scale
-  float value_scale;  // v_scale of an fp8 cache, else 1
+  float scale_log2;   // scale * log2(e); with a soft cap, cap * log2(e)
+  float cap_inverse;  // scale / cap, or 0
+  int32_t window;     // kNoWindow: none
+  float value_scale;  // v_scale of an fp8 cache, else 1; its k_scale is in `scale` above
 
   // row / group, for rows of up to 2^32 / group.
   __device__ __forceinline__ int32_t TokenOf(int32_t row) const {
@@ -56,6 +58,7 @@ struct PrefillPlace {
   int32_t rows;    // of the sequence: query_len * group
   int32_t kv_head;
   int32_t position;  // of the sequence's first query token
+  int32_t unseen;    // positions that no row sees
 
   __device__ __forceinline__ int32_t PositionOf(int32_t row, int32_t group) const {
     return row < rows ? position + row / group : tile.length - 1;
@@ -78,7 +81,8 @@ __device__ __forceinline__ void LoadQueries(const PrefillArgs<T>& a, const Prefi
   }
 }
 
-// One tile of K (or V) from position `first` on; zeros past the end of the sequence. fp8 goes as it is, row after row.
+// One tile of K (or V) from position `first` on; zeros before the window and past the end of the sequence. fp8 goes as
+// it is, row after row.
 template <typename T, typename KV, int kHeadDim>
 __device__ __forceinline__ void LoadKeys(const PrefillArgs<T>& a, const PrefillPlace& place, const int32_t* table,
                                          int32_t first, uint32_t shared) {
@@ -92,7 +96,7 @@ __device__ __forceinline__ void LoadKeys(const PrefillArgs<T>& a, const PrefillP
     const int r = chunk / kChunks;
     const int c = chunk % kChunks;
     const int32_t position = first + r;
-    const bool valid = position < place.tile.length;
+    const bool valid = position < place.tile.length && position >= place.unseen;
     const int64_t page = valid ? __ldg(table + (position >> a.block_shift)) : 0;
     const int32_t row = position & ((1 << a.block_shift) - 1);
     const int64_t from = ((((page * a.kv_heads + place.kv_head) << a.block_shift) + row)) * kHeadDim + c * kElements;

@@ -41,16 +41,18 @@ __global__ void __launch_bounds__(32) SimpleAttentionKernel(const ops::PagedAtte
     return static_cast<const KV*>(cache) +
            ((page * p.cache.num_kv_heads + kv_head) * p.cache.block_size + position % p.cache.block_size) * dim;
   };
+  const int32_t begin = p.window > 0 ? max(0, end - p.window) : 0;
   float acc[kSimpleMaxHeadDim / 32] = {};
   float top = -INFINITY;
   float sum = 0.0f;
-  for (int32_t first = 0; first < end; first += 32) {
+  for (int32_t first = begin; first < end; first += 32) {
     float score = -INFINITY;
     if (first + lane < end) {
       const KV* k = row(p.cache.k, first + lane);
       float dot = 0.0f;
       for (int32_t d = 0; d < dim; ++d) dot += q[d] * ToFloat(k[d]);
       score = dot * p.scale * p.cache.k_scale;
+      if (p.logit_softcap > 0.0f) score = p.logit_softcap * tanhf(score / p.logit_softcap);
     }
     float new_top = fmaxf(top, score);
     for (int d = 16; d > 0; d /= 2) new_top = fmaxf(new_top, __shfl_xor_sync(0xffffffffu, new_top, d));

@@ -91,4 +91,13 @@ __device__ __forceinline__ float Exp2(float x) {
   return r;
 }
 
+// tanh x within 2^-11, relative: one instruction.
+__device__ __forceinline__ float TanhFast(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;\n" : "=f"(r) : "f"(x));
+  return r;
+}
+// Within 2e-7, absolute.
+__device__ __forceinline__ float TanhClose(float x) { return 1.0f - __fdividef(2.0f, 1.0f + Exp2(2.88539008f * x)); }
+
 }  // namespace fastllm::cuda

@@ -1,6 +1,11 @@
 // Which attention instances exist (instances/manifest.py lists the models that need them) and how they are launched.
 #pragma once
 
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <type_traits>
+
 #include "cuda/attention/plan.h"
 #include "cuda/launch/launch.h"
 #include "ops/contract/attention.h"
@@ -24,6 +29,11 @@ inline PlanDevice PlanDeviceFor(int32_t head_dim, ops::DType kv_dtype) {
   return {multiprocessors * DecodeBlocksPerSm(head_dim), hopper ? multiprocessors : 0};
 }
 
+// Whether the prefill kernels have instances for soft-capped logits: Gemma 2 has head_dim 128 and 256, and its
+// activations do not fit float16.
+template <typename T, int kHeadDim>
+inline constexpr bool kHasSoftcap = std::is_same_v<T, __nv_bfloat16> && kHeadDim >= 128;
+
 // Shapes as the kernels take them, checked.
 struct AttentionShape {
   int32_t head_dim = 0;
@@ -31,6 +41,25 @@ struct AttentionShape {
   int32_t group = 0;
   int32_t block_shift = 0;
 };
+
+// The parameters as kernels of this head_dim take them. Throws InternalError where they cannot.
+AttentionShape CheckAttentionShape(const ops::PagedAttentionParams& p, int32_t head_dim);
+
+// Our backend for bfloat16; head_dims of attention.cu.
+template <int kHeadDim>
+void OwnAttention(const ops::PagedAttentionParams& p, const ops::OpContext& ctx);
+
+// What the variants come to in a kernel's arguments.
+template <typename Args>
+void SetVariant(Args& a, const ops::PagedAttentionParams& p) {
+  constexpr float kLog2E = 1.44269504f;
+  const bool capped = p.logit_softcap > 0.0f;
+  const float scale = p.scale * p.cache.k_scale;
+  a.scale_log2 = (capped ? p.logit_softcap : scale) * kLog2E;
+  a.cap_inverse = capped ? scale / p.logit_softcap : 0.0f;
+  a.value_scale = p.cache.v_scale;
+  a.window = p.window > 0 ? std::min(p.window, kNoWindow) : kNoWindow;
+}
 
 // The launchers of one (dtype, head_dim); compiled one file per dtype and kernel so that they build side by side.
 template <typename T, int kHeadDim>

@@ -37,8 +37,7 @@ DecodeArgs<T, KV> MakeDecodeArgs(const ops::PagedAttentionParams& p, const Atten
   a.kv_heads = s.kv_heads;
   a.group = s.group;
   a.block_shift = s.block_shift;
-  a.scale_log2 = p.scale * p.cache.k_scale * 1.44269504f;
-  a.value_scale = p.cache.v_scale;
+  SetVariant(a, p);
   return a;
 }
 

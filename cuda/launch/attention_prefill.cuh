@@ -29,8 +29,7 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   a.group = s.group;
   a.group_magic = MagicOf(s.group);
   a.block_shift = s.block_shift;
-  a.scale_log2 = p.scale * p.cache.k_scale * 1.44269504f;
-  a.value_scale = p.cache.v_scale;
+  SetVariant(a, p);
   return a;
 }
 
@@ -59,31 +58,42 @@ HopperArgs<T> MakeHopperArgs(const ops::PagedAttentionParams& p, const Attention
   return args;
 }
 
-template <typename T, typename KV, int kHeadDim>
+template <typename T, typename KV, int kHeadDim, bool kCapped>
 void LaunchPlainPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
   using Shape = PrefillShape<kHeadDim>;
-  const auto kernel = &PrefillKernel<T, KV, kHeadDim>;
+  const auto kernel = &PrefillKernel<T, KV, kHeadDim, kCapped>;
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
   kernel<<<p.prefill_tiles * s.kv_heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(MakePrefillArgs<T>(p, s));
 }
 
-template <typename T, int kHeadDim>
-void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+template <typename T, int kHeadDim, bool kCapped>
+void LaunchPrefillVariant(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
   if (PrefillOnHopper()) {
     using Shape = HopperShape<kHeadDim>;
     const int32_t workers = PlanDeviceFor(kHeadDim, p.cache.dtype).prefill_workers;
     const HopperArgs<T> args = MakeHopperArgs<T, kHeadDim>(p, s, workers);
-    const auto kernel = &HopperPrefillKernel<T, kHeadDim>;
+    const auto kernel = &HopperPrefillKernel<T, kHeadDim, kCapped>;
     AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
     kernel<<<std::min(args.items, workers), Shape::kThreads, Shape::kSharedBytes, stream>>>(args);
     return;
   }
-  LaunchPlainPrefill<T, T, kHeadDim>(p, s, stream);
+  LaunchPlainPrefill<T, T, kHeadDim, kCapped>(p, s, stream);
+}
+
+template <typename T, int kHeadDim>
+void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  if constexpr (kHasSoftcap<T, kHeadDim>) {
+    if (p.logit_softcap > 0.0f) return LaunchPrefillVariant<T, kHeadDim, true>(p, s, stream);
+  }
+  LaunchPrefillVariant<T, kHeadDim, false>(p, s, stream);
 }
 
 template <typename T, int kHeadDim>
 void LaunchPrefillFp8(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
-  LaunchPlainPrefill<T, fp8, kHeadDim>(p, s, stream);
+  if constexpr (kHasSoftcap<T, kHeadDim>) {
+    if (p.logit_softcap > 0.0f) return LaunchPlainPrefill<T, fp8, kHeadDim, true>(p, s, stream);
+  }
+  LaunchPlainPrefill<T, fp8, kHeadDim, false>(p, s, stream);
 }
 
 }  // namespace fastllm::cuda

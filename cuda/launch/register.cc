@@ -58,6 +58,7 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterSkinnyLinearOps(table);
   cuda::RegisterFp8RowOps(table);
   cuda::RegisterFp8LinearOps(table);
+  cuda::RegisterFlashInferOps(table);
 }
 
 }  // namespace ops

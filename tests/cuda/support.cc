@@ -127,8 +127,13 @@ void Parallel(int64_t n, const std::function<void(int64_t)>& body) {
 
 double Tolerance(DType t) { return t == DType::kF32 ? 1e-6 : t == DType::kF16 ? 4e-4 : 3e-3; }
 
-ops::AnyFn Checks::Find(OpId op, DType t, int32_t head_dim, uint32_t features) {
-  auto r = table_.Find({op, ops::Device::kCuda, t, head_dim, features});
+bool Checks::Has(ops::Backend backend) const {
+  return std::any_of(table_.entries().begin(), table_.entries().end(),
+                     [backend](const ops::OpEntry& e) { return e.backend == backend; });
+}
+
+ops::AnyFn Checks::Find(OpId op, DType t, int32_t head_dim, uint32_t features, ops::Backend backend) {
+  auto r = table_.Find({op, ops::Device::kCuda, t, head_dim, features, backend});
   if (!r.ok()) throw std::runtime_error(r.status().ToString());
   used_.insert(r.value()->name);
   return r.value()->fn;

@@ -32,6 +32,7 @@ void WriteHeads(const Kernels& k, const KvCacheView& cache, const float* from, v
 // A slot or a table wider than its limit throws InternalError.
 void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
 void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
+void CountTokens(const CountTokensParams& p, const OpContext& ctx);
 void RandomFill(const RandomFillParams& p, const OpContext& ctx);
 void QuantizeFp8(const QuantizeFp8Params& p, const OpContext& ctx);
 

@@ -13,7 +13,7 @@ template <typename Fn>
 void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
   uint32_t features = kFeatureNone;
   if (op == OpId::kRope || op == OpId::kRopeKvWrite) features = kFeatureInterleavedRope;
-  if (op == OpId::kPagedAttention) features = kFeatureGqa;
+  if (op == OpId::kPagedAttention) features = kFeatureGqa | kFeatureSlidingWindow | kFeatureSoftcap;
   table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
                   reinterpret_cast<AnyFn>(fn)});
 }
@@ -67,6 +67,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
   Add(table, OpId::kFeedTokens, CpuIsa::kPlain, "cpu.feed_tokens.f32", &cpu::FeedTokens);
   Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
+  Add(table, OpId::kCountTokens, CpuIsa::kPlain, "cpu.count_tokens.f32", &cpu::CountTokens);
   Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
   Add(table, OpId::kQuantizeFp8, CpuIsa::kPlain, "cpu.quantize_fp8.f32", &cpu::QuantizeFp8);
   Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);

@@ -53,7 +53,8 @@ class Builder {
   // Null after a refusal; status() then says what was required and what there is.
   template <typename Fn>
   Fn Op(ops::OpId op, int32_t head_dim = 0, uint32_t features = ops::kFeatureNone) {
-    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, head_dim, features});
+    const auto backend = op == ops::OpId::kPagedAttention ? placement_.attention_backend : ops::Backend::kAny;
+    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, head_dim, features, backend});
     if (fn.ok()) return *fn;
     if (status_.ok()) status_ = fn.status();
     return nullptr;

@@ -81,10 +81,13 @@ DeviceRunner::~DeviceRunner() {
     // The failure that led here has been reported by the step that met it.
   }
   graphs_.reset();
+  for (auto& graphs : other_graphs_) graphs.reset();
+  tallies_.reset();
   for (const Slot& slot : ring_.slots) {
     if (slot.event != nullptr) device_.DestroyEvent(slot.event);
     if (slot.stage != nullptr) device_.FreePinned(slot.stage);
     if (slot.tokens != nullptr) device_.FreePinned(slot.tokens);
+    if (slot.logprobs != nullptr) device_.FreePinned(slot.logprobs);
   }
   // All memory on the device is given back here: the next engine of the process sizes itself by what is free.
   buffers_ = Buffers{};
@@ -115,9 +118,17 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
       ops_.keep, table.Resolve<ops::KeepTokensFn>({ops::OpId::kKeepTokens, placement.device, ops::DType::kF32}));
   FASTLLM_ASSIGN_OR_RETURN(ops_.sample,
                            table.Resolve<ops::SampleFn>({ops::OpId::kSample, placement.device, ops::DType::kF32}));
-  const auto plan = table.Resolve<ops::AttentionPlanFn>({ops::OpId::kAttentionPlan, placement.device, placement.dtype});
-  const auto bound =
-      table.Resolve<ops::AttentionBoundFn>({ops::OpId::kAttentionBound, placement.device, placement.dtype});
+  FASTLLM_ASSIGN_OR_RETURN(
+      ops_.count, table.Resolve<ops::CountTokensFn>({ops::OpId::kCountTokens, placement.device, ops::DType::kF32}));
+  if (options.logprobs_mode == LogprobsMode::kRawLogprobs) {
+    FASTLLM_ASSIGN_OR_RETURN(
+        ops_.logprobs, table.Resolve<ops::LogprobsFn>({ops::OpId::kLogprobs, placement.device, ops::DType::kF32}));
+  }
+  const auto query = [&placement](ops::OpId op) {
+    return ops::OpQuery{op, placement.device, placement.dtype, 0, 0, placement.attention_backend};
+  };
+  const auto plan = table.Resolve<ops::AttentionPlanFn>(query(ops::OpId::kAttentionPlan));
+  const auto bound = table.Resolve<ops::AttentionBoundFn>(query(ops::OpId::kAttentionBound));
   if (plan.ok() && bound.ok()) {
     ops_.plan = *plan;
     ops_.bound = *bound;
@@ -125,6 +136,10 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
   const WeightTarget target{placement, &table, context_.op};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
+}
+
+std::unique_ptr<DecodeGraphs> DeviceRunner::MakeGraphs() const {
+  return std::make_unique<DecodeGraphs>(device_, context_.op.stream, batch_.limits().max_num_seqs, kGraphMinFreeBytes);
 }
 
 void DeviceRunner::AllocateBuffers() {
@@ -138,6 +153,7 @@ void DeviceRunner::AllocateBuffers() {
   buffers_.block_table = at::empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
   buffers_.last_tokens = at::empty({batch_.num_slots()}, ints);
   buffers_.sampled = at::empty({l.max_num_seqs}, ints);
+  buffers_.logprobs = at::empty({LogprobBytes(l.max_num_seqs)}, bytes);
   buffers_.workspace = at::empty({bound.workspace_bytes}, bytes);
   void* const stream = context_.op.stream;
   device_.Zero(buffers_.workspace.data_ptr(), static_cast<size_t>(bound.workspace_bytes), stream);
@@ -146,6 +162,7 @@ void DeviceRunner::AllocateBuffers() {
   for (Slot& slot : ring_.slots) {
     slot.stage = static_cast<char*>(device_.AllocatePinned(static_cast<size_t>(ring_.stage_bytes)));
     slot.tokens = static_cast<int32_t*>(device_.AllocatePinned(sizeof(int32_t) * l.max_num_seqs));
+    slot.logprobs = static_cast<char*>(device_.AllocatePinned(static_cast<size_t>(LogprobBytes(l.max_num_seqs))));
     slot.event = device_.CreateEvent();
   }
 }
@@ -186,6 +203,7 @@ void DeviceRunner::DryStep() {
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
   const at::Tensor hidden = EnqueueModel(step);
   EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), seqs));
+  EnqueueKeep(step);
   device_.RecordEvent(slot.event, stream);
   device_.Synchronize(stream);
 }
@@ -200,7 +218,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
   use.weight_bytes = ParamBytes(net_.params, net_.placement);
   use.activation_bytes = net_.scratch.bytes();
   for (const at::Tensor* t : {&buffers_.stage, &buffers_.ids, &buffers_.block_table, &buffers_.last_tokens,
-                              &buffers_.sampled, &buffers_.workspace}) {
+                              &buffers_.sampled, &buffers_.logprobs, &buffers_.workspace}) {
     use.staging_bytes += static_cast<int64_t>(t->nbytes());
   }
   use.other_bytes = free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
@@ -227,10 +245,7 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     device->Synchronize(runner->context_.op.stream);
     timer.Lap("load_weights");
-    if (!options.enforce_eager) {
-      runner->graphs_ = std::make_unique<DecodeGraphs>(*device, runner->context_.op.stream, options.sched.max_num_seqs,
-                                                       kGraphMinFreeBytes);
-    }
+    if (!options.enforce_eager) runner->graphs_ = runner->MakeGraphs();
     runner->AllocateBuffers();
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1, source.tensors.get()));
     runner->DryStep();

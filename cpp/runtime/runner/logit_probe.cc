@@ -72,6 +72,7 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.placement.dtype = o.dtype == "bfloat16"  ? ops::DType::kBF16
                             : o.dtype == "float16" ? ops::DType::kF16
                                                    : ops::DType::kF32;
+  options.placement.attention_backend = AttentionBackendOf(o.attention_backend);
   options.enforce_eager = true;
   options.keep_quantized = o.cpu_precision != "float32";
   FASTLLM_ASSIGN_OR_RETURN(

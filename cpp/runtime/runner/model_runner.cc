@@ -39,7 +39,9 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
     return Status::Unimplemented("architecture \"" + config_.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(ops::BuiltinOps(), Placement{}, options.sched.max_model_len, &params_, &scratch_, options.linear);
+  Placement placement;
+  placement.attention_backend = options.placement.attention_backend;
+  Builder builder(ops::BuiltinOps(), placement, options.sched.max_model_len, &params_, &scratch_, options.linear);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());

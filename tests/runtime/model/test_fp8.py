@@ -156,7 +156,7 @@ def test_refusals(saved, tmp_path):
         with pytest.raises(Exception, match=words.replace("[", "\\[")):
             LogitProbe(path)
     plain = store(folder, tmp_path / "no-config", {}, -1)
-    with pytest.raises(Exception, match="q_proj.weight is F8_E4M3"):
+    with pytest.raises(Exception, match=r"q_proj\.weight is F8_E4M3"):
         LogitProbe(plain)
 
 
