@@ -7,7 +7,7 @@ figures per token are CPU times of the server's threads, so that other work on t
   loop     the main thread: Python, the event loop
   relay    the thread that writes streams to their sockets
 A probe asks for /health every 20 ms all the while. --relay off lets Python write each event, as without the relay.
---long-text: a text of 20 MB is tokenized meanwhile, again and again (POST /tokenize).
+--long-text: a prompt of 20 MB is tokenized meanwhile, again and again.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 from server_support import TINY_ARGS, RunningServer, write_tiny_model
 
 from fastllm_core.bench.report import percentile
-from fastllm_core.http_client import HttpClient
+from fastllm_core.http_client import HttpClient, HttpError
 
 LONG_TEXT = "lorem ipsum dolor " * (20_000_000 // 18)
 LONG_CONTEXT = 1 << 21  # positions, so that the text is not refused by its length
@@ -83,21 +84,45 @@ class Stream:
             writer.close()
 
 
-async def probe(client: HttpClient, stop: asyncio.Event) -> list[float]:
-    waits = []
-    while not stop.is_set():
-        start = time.perf_counter()
-        await client.get_json("/health")
-        waits.append(time.perf_counter() - start)
-        await asyncio.sleep(0.02)
-    return waits
+class Probe:
+    """Asks for /health every 20 ms, each time on a new connection, from a process of its own, so that it does not wait
+    for the client's work."""
+
+    def __init__(self, port: int):
+        command = [sys.executable, "-c", _PROBE, str(port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process.stdout.readline()  # it has begun
+
+    def stop(self) -> list[float]:
+        """Seconds of each answer."""
+        return json.loads(self._process.communicate("")[0])
+
+
+_PROBE = """
+import json, select, socket, sys, time
+waits = []
+print("begun", flush=True)
+while not waits or not select.select([sys.stdin], [], [], 0.02)[0]:
+    start = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+        s.sendall(b"GET /health HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+        answer = b""
+        while part := s.recv(4096):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    waits.append(time.perf_counter() - start)
+print(json.dumps(waits))
+"""
 
 
 async def tokenize(client: HttpClient, stop: asyncio.Event) -> int:
+    """Prompts of 20 MB, one after another; how many. Each is tokenized and then found to be too long."""
     done = 0
     while not stop.is_set():
-        answer = await client.post_json("/tokenize", {"prompt": LONG_TEXT})
-        assert answer["count"] >= len(LONG_TEXT)
+        try:
+            await client.post_json("/v1/completions", {"prompt": LONG_TEXT, "max_tokens": 1})
+        except HttpError as e:
+            assert e.status == 400 and "max_model_len" in str(e), e
         done += 1
     return done
 
@@ -112,15 +137,15 @@ async def client_of(port: int, number: int, tokens: int, rounds: int) -> list[St
 async def level(server: RunningServer, clients: int, tokens: int, rounds: int, long_text: bool) -> dict:
     http = HttpClient(server.url)
     stop = asyncio.Event()
-    beside = [asyncio.create_task(probe(http, stop))]
-    if long_text:
-        beside.append(asyncio.create_task(tokenize(http, stop)))
+    probe = Probe(server.port)
+    texts = asyncio.create_task(tokenize(http, stop)) if long_text else None
     before, begin = thread_cpu(server.process.pid), time.perf_counter()
     seen = await asyncio.gather(*(client_of(server.port, n, tokens, rounds) for n in range(clients)))
     seconds = time.perf_counter() - begin
     used = {name: value - before.get(name, 0.0) for name, value in thread_cpu(server.process.pid).items()}
     stop.set()
-    waits, *texts = await asyncio.gather(*beside)
+    waits = probe.stop()
+    long_texts = await texts if texts else 0
     streams = [s for of_client in seen for s in of_client]
     made = sum(s.tokens for s in streams) or 1
     events = sum(s.events for s in streams) or 1
@@ -136,7 +161,7 @@ async def level(server: RunningServer, clients: int, tokens: int, rounds: int, l
         "ttft_ms": [round(percentile([s.ttft or 0.0 for s in streams], q) * 1e3, 1) for q in (50, 99)],
         "gap_ms": [round(percentile(gaps, q) * 1e3, 2) for q in (50, 99)],
         "health_ms": [round(percentile(waits, q) * 1e3, 1) for q in (50, 99, 100)],
-        "long_texts": texts[0] if texts else 0,
+        "long_texts": long_texts,
         "failed": sum(s.failed for s in streams),
     }
 

@@ -78,14 +78,14 @@ TEST(PrefixRouter, ALoadPastItsBoundLosesThePrefix) {
   PrefixRouter router(Options());
   const std::vector<int32_t> tokens = Tokens(0, 20);
   router.Sent({tokens}, 1);
-  // The mean with this request is 20.5, the bound 25.6.
-  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 16}, {true, 24}}).replica, 1);
-  const RouteChoice past = router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 14}, {true, 26}});
+  // The mean with this request is 40.5, the bound 50.6.
+  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 31}, {true, 49}}).replica, 1);
+  const RouteChoice past = router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 29}, {true, 51}});
   EXPECT_EQ(past.replica, 0);
   EXPECT_EQ(past.reason, RouteReason::kLoad);
-  // Two above the mean are nobody's concern.
-  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 0}, {true, 2}}).replica, 1);
-  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 0}, {true, 4}}).replica, 0);
+  // Eight above the mean are nobody's concern.
+  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 0}, {true, 14}}).replica, 1);
+  EXPECT_EQ(router.Choose({tokens}, std::vector<ReplicaLoad>{{true, 0}, {true, 16}}).replica, 0);
 }
 
 TEST(PrefixRouter, WithoutAPrefixTheLeastLoadAndThenInTurn) {

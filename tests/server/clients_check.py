@@ -54,11 +54,11 @@ def write_tasks(folder: pathlib.Path) -> None:
         (folder / f"{name}.yaml").write_text(_COMMON.format(name=name, data=data).lstrip() + rest)
 
 
-def lm_eval(program: str, folder: pathlib.Path, model: str, task: str, *options: str, **model_args) -> dict:
+def lm_eval(program: str, folder: pathlib.Path, backend: str, task: str, *options: str, **model_args) -> dict:
     """The results of one task; fails when the program does."""
-    out = folder / f"out-{model}-{task}"
+    out = folder / f"out-{backend}-{task}"
     given = ",".join(f"{k}={v}" for k, v in model_args.items())
-    command = [program, "--model", model, "--model_args", given, "--tasks", task, "--include_path", str(folder)]
+    command = [program, "--model", backend, "--model_args", given, "--tasks", task, "--include_path", str(folder)]
     env = {**os.environ, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     env["HF_HOME"] = str(folder / "hf")
     done = subprocess.run([*command, "--output_path", str(out), *options], capture_output=True, text=True, env=env)

@@ -13,7 +13,7 @@ uint64_t Hash(const void* data, size_t size, uint64_t seed) {
   return Xxh3Hash128({static_cast<const unsigned char*>(data), size}, seed).lo;
 }
 
-constexpr double kSlack = 2;  // outputs above the mean that are nobody's concern
+constexpr double kSlack = 8;  // outputs above the mean that are nobody's concern
 
 // What makes two equal prompts different to the prefix caches, as bytes.
 std::string KeyBytes(const ExtraKeys* keys) {

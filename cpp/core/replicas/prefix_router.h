@@ -45,7 +45,7 @@ struct RouteChoice {
 
 // Keeps, for each replica, what it was sent lately, as hashes of whole blocks: its own picture of the prefix caches,
 // which it forgets in the order in which they do. A request goes to its session's replica, or else to the one with the
-// longest prefix of it, unless that one is past its share of the load: live + outputs > balance * mean, and 2 above the
+// longest prefix of it, unless that one is past its share of the load: live + outputs > balance * mean, and 8 above the
 // mean. Then the next longest, and among equals the one with the least load, in turn. Not thread-safe.
 class PrefixRouter {
  public:

@@ -43,7 +43,7 @@ void AppendChunk(std::string_view data, std::string* out) {
 }
 
 // Bytes that the socket took; fewer than there are when it is full or broken.
-size_t Send(const UniqueFd& fd, std::string_view data) {
+size_t SendNow(const UniqueFd& fd, std::string_view data) {
   size_t done = 0;
   while (done < data.size()) {
     const ssize_t sent = send(fd.get(), data.data() + done, data.size() - done, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -75,30 +75,13 @@ bool IsForHost(const RequestDelta& delta) {
 }  // namespace
 
 struct StreamRelay::Stream {
+  std::mutex mutex;  // of all below
+  bool open = true;  // the relay writes to it
   UniqueFd fd;
   bool chunked = false;
   std::vector<RelayedOutput> outputs;
   RelayedWork work;
-};
-
-// The mutex, before the relay's thread takes it again: it gives way to hosts between two writes.
-class StreamRelay::HostTurn {
- public:
-  explicit HostTurn(const StreamRelay& relay) : relay_(relay) {
-    relay_.waiting_.fetch_add(1);
-    lock_ = std::unique_lock(relay_.mutex_);
-  }
-  ~HostTurn() {
-    const bool last = relay_.waiting_.fetch_sub(1) == 1;
-    lock_.unlock();
-    if (last) relay_.turn_.notify_one();
-  }
-  HostTurn(const HostTurn&) = delete;
-  HostTurn& operator=(const HostTurn&) = delete;
-
- private:
-  const StreamRelay& relay_;
-  std::unique_lock<std::mutex> lock_;
+  std::string event, frame;  // scratch
 };
 
 StreamRelay::StreamRelay(Engine* engine, std::vector<double> gap_edges, std::chrono::microseconds round)
@@ -135,68 +118,111 @@ void StreamRelay::Carry() {
     if (watched[1].revents != 0) return;
     last = std::chrono::steady_clock::now();
     engine_->DrainInto(std::chrono::milliseconds(0), &deltas);
-    std::unique_lock lock(mutex_);
-    if (deltas.empty()) Signal();  // the engine has ended: the host asks for its health
-    for (RequestDelta& delta : deltas) {
-      turn_.wait(lock, [this] { return waiting_.load() == 0; });
-      if (Relay(delta)) continue;
-      shared_.news.push_back(std::move(delta));
+    if (deltas.empty()) {  // the engine has ended: the host asks for its health
+      const std::lock_guard lock(mutex_);
       Signal();
     }
+    for (RequestDelta& delta : deltas) Handle(&delta);
   }
 }
 
-bool StreamRelay::Relay(RequestDelta& delta) {
-  const auto found = shared_.places.find(OutputId(delta));
-  if (found == shared_.places.end() || IsForHost(delta)) return false;
-  Stream* stream = found->second.stream;
-  RelayedOutput& output = stream->outputs[found->second.output];
-  if (!delta.token_ids.empty()) Count(static_cast<int64_t>(delta.token_ids.size()), stream, &output);
-  if (delta.text.empty()) return true;  // part of a character, or held back for a stop string
-  ++shared_.totals[static_cast<size_t>(output.lane)].events;
-  shared_.event.assign(output.prefix);
-  AppendJsonString(delta.text, &shared_.event);
-  shared_.event.append(output.suffix);
-  Write(stream, shared_.event);
-  return true;
-}
-
-void StreamRelay::Count(int64_t tokens, Stream* stream, RelayedOutput* output) {
-  RelayTotals& totals = shared_.totals[static_cast<size_t>(output->lane)];
-  const double now = Seconds();
-  const double before = std::exchange(output->last_time, now);
-  if (before > 0) {
-    const auto edge = std::ranges::lower_bound(gap_edges_, now - before) - gap_edges_.begin();
-    ++totals.gaps[static_cast<size_t>(edge)];
-    totals.gap_seconds += now - before;
+// Deltas come in order and each is done with before the next, so it does not matter how often a host takes an output
+// and gives it back meanwhile: what it finds pending is older than what is handled here.
+void StreamRelay::Handle(RequestDelta* delta) {
+  for (;;) {
+    Place place;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = shared_.places.find(OutputId(*delta));
+      if (found == shared_.places.end() || IsForHost(*delta)) {
+        shared_.news.push_back(std::move(*delta));
+        Signal();
+        return;
+      }
+      place = found->second;
+    }
+    const std::lock_guard lock(place.stream->mutex);
+    if (!place.stream->open) continue;  // a host was quicker; the output may be in another stream now
+    Write(place.stream.get(), place.output, *delta);
+    return;
   }
-  totals.tokens += tokens;
-  stream->work.tokens += tokens;
 }
 
-void StreamRelay::Write(Stream* stream, std::string_view event) {
+void StreamRelay::Write(Stream* stream, size_t index, const RequestDelta& delta) {
+  RelayedOutput& output = stream->outputs[index];
+  const auto tokens = static_cast<int64_t>(delta.token_ids.size());
+  if (tokens > 0) {
+    const double now = Seconds();
+    const double before = std::exchange(output.last_time, now);
+    stream->work.tokens += tokens;
+    Count(output.lane, before > 0 ? now - before : -1, delta);
+  }
+  if (delta.text.empty()) return;  // part of a character, or held back for a stop string
+  stream->event.assign(output.prefix);
+  AppendJsonString(delta.text, &stream->event);
+  stream->event.append(output.suffix);
+  Send(stream, stream->event);
+}
+
+void StreamRelay::Count(int32_t lane, double gap, const RequestDelta& delta) {
+  const std::lock_guard lock(mutex_);
+  RelayTotals& totals = shared_.totals[static_cast<size_t>(lane)];
+  totals.tokens += static_cast<int64_t>(delta.token_ids.size());
+  totals.events += delta.text.empty() ? 0 : 1;
+  if (gap < 0) return;  // there is none before the first
+  const auto edge = std::ranges::lower_bound(gap_edges_, gap) - gap_edges_.begin();
+  ++totals.gaps[static_cast<size_t>(edge)];
+  totals.gap_seconds += gap;
+}
+
+void StreamRelay::Send(Stream* stream, std::string_view event) {
   stream->work.bytes += static_cast<int64_t>(event.size());
   std::string_view data = event;
   if (stream->chunked) {
-    shared_.frame.clear();
-    AppendChunk(event, &shared_.frame);
-    data = shared_.frame;
+    stream->frame.clear();
+    AppendChunk(event, &stream->frame);
+    data = stream->frame;
   }
-  const size_t sent = Send(stream->fd, data);
+  if (!stream->open) {  // its socket was full before
+    stream->work.unsent.append(data);
+    return;
+  }
+  const size_t sent = SendNow(stream->fd, data);
   if (sent == data.size()) return;
   stream->work.unsent = data.substr(sent);
-  for (const RelayedOutput& output : stream->outputs) {
-    shared_.places.erase(OutputId(output));
-  }
+  stream->open = false;
   RequestDelta nudge;  // its host is to take it back
   nudge.request_id = stream->outputs.front().request_id;
   nudge.index = stream->outputs.front().index;
+  const std::lock_guard lock(mutex_);
+  Remove(*stream);
   shared_.news.push_back(std::move(nudge));
   Signal();
 }
 
+void StreamRelay::Remove(const Stream& stream) {
+  for (const RelayedOutput& output : stream.outputs) {
+    const auto place = shared_.places.find(OutputId(output));
+    if (place != shared_.places.end() && place->second.stream.get() == &stream) shared_.places.erase(place);
+  }
+}
+
 void StreamRelay::Signal() {
   if (!std::exchange(shared_.signalled, true)) Raise(news_fd_);
+}
+
+Status StreamRelay::Check(const RelayedStream& stream) const {
+  if (stream.outputs.empty()) return Status::InvalidArgument("a stream must have at least one output");
+  for (const RelayedOutput& output : stream.outputs) {
+    if (shared_.places.contains(OutputId(output))) {
+      return Status::InvalidArgument("output " + std::to_string(OutputId(output)) + " is in a stream already");
+    }
+    if (output.lane < 0 || output.lane >= kMostLanes) {
+      return Status::InvalidArgument("lane must be from 0 to " + std::to_string(kMostLanes - 1) + ", got " +
+                                     std::to_string(output.lane));
+    }
+  }
+  return Status::Ok();
 }
 
 Result<uint64_t> StreamRelay::Attach(RelayedStream given) {
@@ -205,55 +231,64 @@ Result<uint64_t> StreamRelay::Attach(RelayedStream given) {
     return Status::ResourceExhausted("socket " + std::to_string(given.fd) +
                                      " cannot be duplicated: " + std::generic_category().message(errno));
   }
-  if (given.outputs.empty()) return Status::InvalidArgument("a stream must have at least one output");
-  const HostTurn turn(*this);
-  for (const RelayedOutput& output : given.outputs) {
-    const uint64_t id = OutputId(output);
-    if (shared_.places.contains(id)) {
-      return Status::InvalidArgument("output " + std::to_string(id) + " is in a stream already");
+  auto stream = std::make_shared<Stream>();
+  const std::lock_guard writing(stream->mutex);  // until all is written that is older than what is to come
+  stream->fd = std::move(fd);
+  stream->chunked = given.chunked;
+  std::vector<std::pair<size_t, RequestDelta>> pending;
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    FASTLLM_RETURN_IF_ERROR(Check(given));
+    stream->outputs = std::move(given.outputs);
+    for (size_t i = 0; i < stream->outputs.size(); ++i) {
+      const auto lanes = static_cast<size_t>(stream->outputs[i].lane) + 1;
+      if (shared_.totals.size() < lanes) {
+        RelayTotals none;
+        none.gaps.resize(gap_edges_.size() + 1);
+        shared_.totals.resize(lanes, none);
+      }
+      shared_.places[OutputId(stream->outputs[i])] = {stream, i};
     }
-    if (output.lane < 0 || output.lane >= kMostLanes) {
-      return Status::InvalidArgument("lane must be from 0 to " + std::to_string(kMostLanes - 1) + ", got " +
-                                     std::to_string(output.lane));
-    }
-    const auto lanes = static_cast<size_t>(output.lane) + 1;
-    if (shared_.totals.size() < lanes) {
-      RelayTotals none;
-      none.gaps.resize(gap_edges_.size() + 1);
-      shared_.totals.resize(lanes, none);
-    }
+    TakePending(*stream, &pending);
+    number = ++shared_.last_number;
+    shared_.streams[number] = stream;
   }
-  auto stream = std::make_unique<Stream>(std::move(fd), given.chunked, std::move(given.outputs), RelayedWork{});
-  for (size_t i = 0; i < stream->outputs.size(); ++i) {
-    const RelayedOutput& output = stream->outputs[i];
-    shared_.places[OutputId(output)] = {stream.get(), i};
-  }
-  if (!given.begin.empty()) Write(stream.get(), given.begin);
-  for (RequestDelta& delta : std::exchange(shared_.news, {})) {
-    if (!Relay(delta)) shared_.news.push_back(std::move(delta));
-  }
-  const uint64_t number = ++shared_.last_number;
-  shared_.streams[number] = std::move(stream);
+  if (!given.begin.empty()) Send(stream.get(), given.begin);
+  for (const auto& [output, delta] : pending) Write(stream.get(), output, delta);
   return number;
 }
 
+// What is pending for the host of a stream's outputs and can be written, in order.
+void StreamRelay::TakePending(const Stream& stream, std::vector<std::pair<size_t, RequestDelta>>* pending) {
+  std::erase_if(shared_.news, [&](RequestDelta& delta) {
+    if (IsForHost(delta)) return false;
+    const auto place = shared_.places.find(OutputId(delta));
+    if (place == shared_.places.end() || place->second.stream.get() != &stream) return false;
+    pending->emplace_back(place->second.output, std::move(delta));
+    return true;
+  });
+}
+
 RelayedWork StreamRelay::Detach(uint64_t number) {
-  const HostTurn turn(*this);
-  const auto found = shared_.streams.find(number);
-  if (found == shared_.streams.end()) return {};
-  const std::unique_ptr<Stream> stream = std::move(found->second);
-  shared_.streams.erase(found);
-  RelayedWork work = std::move(stream->work);
-  for (const RelayedOutput& output : stream->outputs) {
-    work.last_times.push_back(output.last_time);
-    const auto place = shared_.places.find(OutputId(output));
-    if (place != shared_.places.end() && place->second.stream == stream.get()) shared_.places.erase(place);
+  std::shared_ptr<Stream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = shared_.streams.find(number);
+    if (found == shared_.streams.end()) return {};
+    stream = std::move(found->second);
+    shared_.streams.erase(found);
+    Remove(*stream);
   }
+  const std::lock_guard lock(stream->mutex);
+  stream->open = false;
+  RelayedWork work = std::move(stream->work);
+  for (const RelayedOutput& output : stream->outputs) work.last_times.push_back(output.last_time);
   return work;
 }
 
 std::vector<RequestDelta> StreamRelay::Drain() {
-  const HostTurn turn(*this);
+  const std::lock_guard lock(mutex_);
   if (std::exchange(shared_.signalled, false)) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(news_fd_.get(), &count, sizeof(count));
@@ -262,7 +297,7 @@ std::vector<RequestDelta> StreamRelay::Drain() {
 }
 
 std::vector<RelayTotals> StreamRelay::totals() const {
-  const HostTurn turn(*this);
+  const std::lock_guard lock(mutex_);
   return shared_.totals;
 }
 

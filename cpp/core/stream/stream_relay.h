@@ -4,9 +4,7 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/unique_fd.h"
@@ -63,7 +62,7 @@ struct RelayTotals {
 // here. When a socket does not take all bytes at once, or is broken, the relay leaves the stream to the host: what
 // comes from then on is in Drain(), beginning with a delta without tokens.
 //
-// Thread-safe. A call waits for one write to one socket at most, and sockets are never waited for.
+// Thread-safe. A call waits for one write to the stream that it is about at most, and sockets are never waited for.
 class StreamRelay {
  public:
   static constexpr int32_t kMostLanes = 64;
@@ -96,27 +95,30 @@ class StreamRelay {
  private:
   struct Stream;
   struct Place {
-    Stream* stream = nullptr;
+    std::shared_ptr<Stream> stream;
     size_t output = 0;
   };
-  class HostTurn;
-
-  void Run() noexcept;
-  void Carry();
-  bool Relay(RequestDelta& delta);  // false: it is the host's
-  void Count(int64_t tokens, Stream* stream, RelayedOutput* output);
-  void Write(Stream* stream, std::string_view event);
-  void Signal();
-
   struct Shared {
-    std::unordered_map<uint64_t, std::unique_ptr<Stream>> streams;  // by number
+    std::unordered_map<uint64_t, std::shared_ptr<Stream>> streams;  // by number
     std::unordered_map<uint64_t, Place> places;                     // by the output's own id: handle + index
     std::vector<RequestDelta> news;                                 // for the host
     bool signalled = false;
     uint64_t last_number = 0;
     std::vector<RelayTotals> totals;  // by lane
-    std::string event, frame;         // scratch of Relay() and Write()
   };
+
+  void Run() noexcept;
+  void Carry();
+  void Handle(RequestDelta* delta);
+  // Under the stream's mutex.
+  void Write(Stream* stream, size_t output, const RequestDelta& delta);
+  void Send(Stream* stream, std::string_view event);
+  void Count(int32_t lane, double gap, const RequestDelta& delta);  // gap < 0: there is none
+  // Under mutex_.
+  Status Check(const RelayedStream& stream) const;
+  void TakePending(const Stream& stream, std::vector<std::pair<size_t, RequestDelta>>* pending);
+  void Remove(const Stream& stream);
+  void Signal();
 
   Engine* const engine_;
   const std::vector<double> gap_edges_;
@@ -124,10 +126,10 @@ class StreamRelay {
   const UniqueFd news_fd_;
   const UniqueFd stop_fd_;
   const pid_t pid_ = getpid();
+  // Held for looks into tables alone. A stream has a mutex of its own, held while something is written to it and taken
+  // before this one where both are.
   mutable std::mutex mutex_;
-  mutable std::atomic<int> waiting_ = 0;  // calls of hosts, which go before the next write
-  mutable std::condition_variable turn_;  // there are none
-  Shared shared_;                         // under mutex_
+  Shared shared_;
   std::thread thread_;
 };
 
