@@ -198,8 +198,10 @@ SAMPLING = {
 
 
 def check_sampling(case: str, folder: Path) -> None:
-    """Tokens and logprobs of each kind alone, then of all kinds in one batch, against the CPU's in float32. The GPU runs
-    first, so that what fails is told apart."""
+    """Tokens and logprobs of each kind alone, then of all kinds in one batch, against the CPU's in float32.
+
+    The GPU runs first, so that what fails is told apart.
+    """
     from fastllm_core import SamplingParams
 
     common = {"max_tokens": 30, "ignore_eos": True, "detokenize": False, "seed": 3}
