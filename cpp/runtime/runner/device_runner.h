@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/contract/attention_plan.h"
@@ -38,6 +39,10 @@ class DeviceRunner : public StepRunner {
 
   void Launch(const StepPlan& plan, PendingStep* pending) override;
   Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
+  void Learn(std::span<const SampledId> sampled) override {
+    for (const SampledId& s : sampled) batch_.Learn(s.step_id, s.id, s.token);
+  }
+
   const ModelConfig& config() const override { return net_.config; }
 
   int32_t num_captured_graphs() const { return graphs_ == nullptr ? 0 : graphs_->num_captured(); }

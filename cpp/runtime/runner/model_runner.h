@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/step/step_plan.h"
@@ -41,6 +42,10 @@ class ModelRunner : public StepRunner {
   StepResult Execute(const StepPlan& plan);
 
   Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
+
+  void Learn(std::span<const SampledId> sampled) override {
+    for (const SampledId& s : sampled) batch_.Learn(s.step_id, s.id, s.token);
+  }
 
   const ModelConfig& config() const override { return config_; }
 

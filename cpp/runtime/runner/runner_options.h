@@ -12,6 +12,7 @@
 #include "fastllm/logits_processor.h"
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
+#include "runtime/comm/ranks.h"
 #include "runtime/models/model_config.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/sample/logprobs_mode.h"
@@ -31,6 +32,7 @@ struct RunnerOptions {
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
+  Ranks ranks;  // this runner's place among others; one rank by default
   bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
 

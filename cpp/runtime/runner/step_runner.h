@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "core/base/ids.h"
 #include "core/step/step_plan.h"
 #include "core/step/step_result.h"
 #include "fastllm/status.h"
@@ -25,9 +27,21 @@ struct PendingStep {
   void Finish();
 };
 
+// A token that the last pipeline stage sampled, for the ranks of the other stages. Plain data.
+struct SampledId {
+  uint64_t step_id = 0;  // of the plan that sampled it
+  RequestId id = 0;
+  TokenId token = 0;  // -1 as in SampledRow
+};
+
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
+
+  // Tells a rank of a stage that does not sample what was sampled: in order of the steps, before the launch of a plan
+  // that runs these sequences again. What belongs to sequences that have gone meanwhile has no effect. On ranks of the
+  // last stage this is not called: they share the tokens among themselves within the step.
+  virtual void Learn(std::span<const SampledId> sampled) = 0;
 
   // Starts a plan; plans run in the order of their launches. *step is made anew, with what memory it holds. Never
   // throws: failures are in the result's status.
