@@ -178,9 +178,9 @@ def test_keywords(tiny_options):
         "trust_remote_code": False,
         "generation_config": "vllm",
     }
-    with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
+    with LLM(**tiny_options, **statements, kv_cache_dtype="auto", data_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
-    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
+    for name, value in [("swap_space", 4), ("data_parallel_size", 2), ("quantization", "fp8")]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
     with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):

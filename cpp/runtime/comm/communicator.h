@@ -33,8 +33,9 @@ class Communicator {
   virtual int32_t rank() const = 0;
   virtual int32_t size() const = 0;
 
-  // data[i] becomes the sum over the ranks. Floating types; summed in float32 in an order that does not depend on
-  // timing, and rounded once, so that the result has the same bits on every rank and in every run.
+  // data[i] becomes the sum over the ranks. Floating types; in an order that does not depend on timing, so that the
+  // result has the same bits on every rank and in every run. In memory: in order of the ranks, in float32, rounded
+  // once.
   virtual Status AllReduceSum(const ops::OpContext& context, void* data, int64_t count, CommType type) = 0;
 
   // out[r * count, (r + 1) * count) becomes what rank r has in in[0, count). `in` may be this rank's part of `out`.

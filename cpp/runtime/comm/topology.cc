@@ -22,7 +22,8 @@ Status CheckSizes(const ParallelSizes& s) {
       return Status::InvalidArgument("the parallel sizes make more ranks than 2147483647");
     }
   }
-  if (s.expert != 1) return Status::Unimplemented("expert_parallel_size is " + std::to_string(s.expert) + "; must be 1");
+  if (s.expert != 1)
+    return Status::Unimplemented("expert_parallel_size is " + std::to_string(s.expert) + "; must be 1");
   if (s.context != 1) {
     return Status::Unimplemented("context_parallel_size is " + std::to_string(s.context) + "; must be 1");
   }
@@ -73,8 +74,8 @@ std::vector<int32_t> RankTopology::DataGroup() const {
 
 std::string RankTopology::NameOf(int32_t of) const {
   const RankCoordinates at = CoordinatesOf(of);
-  std::string text = "rank " + std::to_string(of) + " (tp " + std::to_string(at.tensor) + ", pp " +
-                     std::to_string(at.pipeline);
+  std::string text =
+      "rank " + std::to_string(of) + " (tp " + std::to_string(at.tensor) + ", pp " + std::to_string(at.pipeline);
   if (sizes.data > 1) text += ", dp " + std::to_string(at.data);
   return text + ")";
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/nn/talk.h"
+
 namespace fastllm::runtime {
 namespace {
 
@@ -12,12 +14,14 @@ constexpr int32_t kInputGroup = 16;
 
 }  // namespace
 
-Linear::Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias)
+Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts, Slice in, bool bias)
     : weight_(b.Matrix(path + ".weight", out_parts, in)),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
-      gated_(in % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
+      gated_(in.size % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
+  if (!in.whole()) ranks_ = b.ranks().tensor;
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
+  adds_bias_ = bias && (ranks_ == nullptr || b.tp_rank() == 0);
 }
 
 Linear::Linear(Builder& b, Param* weight)
@@ -31,7 +35,7 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.out = y.mutable_data_ptr<float>();
   p.x = x.const_data_ptr<float>();
   p.parts = weight_->packed.data();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr<float>();
+  p.bias = static_cast<const float*>(bias());
   p.num_parts = static_cast<int32_t>(weight_->packed.size());
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
@@ -45,7 +49,7 @@ ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const
   p.out = y.mutable_data_ptr();
   p.x = x.const_data_ptr();
   p.weight = weight_->value.const_data_ptr();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr();
+  p.bias = bias();
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
@@ -54,8 +58,12 @@ ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const
 }
 
 void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
-  if (weight_->is_packed()) return ForwardPacked(ctx, x, y);
-  linear_(Params(x, y), ctx.op);
+  if (weight_->is_packed()) {
+    ForwardPacked(ctx, x, y);
+  } else {
+    linear_(Params(x, y), ctx.op);
+  }
+  SumOverRanks(ranks_, ctx.op, y);
 }
 
 void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {

@@ -9,7 +9,8 @@
 
 namespace fastllm::runtime {
 
-// SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer 2020). Modules: <path>.gate_up (parts gate, up) and <path>.down.
+// SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer 2020). Modules: <path>.gate_up (parts gate, up) and <path>.down. Over
+// several ranks each has a part of the intermediate values.
 class GatedMlp {
  public:
   GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t intermediate, bool bias);
@@ -18,6 +19,8 @@ class GatedMlp {
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
 
  private:
+  GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice intermediate, bool bias);
+
   Linear gate_up_;
   Linear down_;
   Scratch::Slot gate_up_slot_;

@@ -21,6 +21,7 @@
 #include "runtime/runner/decode_graphs.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/runner/device_stage.h"
+#include "runtime/runner/model_share.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_runner.h"
 #include "runtime/sample/sampler.h"
@@ -53,6 +54,8 @@ class DeviceRunner : public StepRunner {
 
   struct Net {
     ModelConfig config;
+    ModelShare share;
+    Ranks ranks;
     Placement placement;
     ParamSet params;
     Scratch scratch;
@@ -88,7 +91,7 @@ class DeviceRunner : public StepRunner {
     int64_t stage_bytes = 0;
   };
 
-  DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device);
+  DeviceRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, const ops::DeviceApi& device);
 
   // device_runner_load.cc
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
@@ -103,12 +106,13 @@ class DeviceRunner : public StepRunner {
   StageShape ExactShape() const;
   ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, int32_t decode_workers) const;
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
+  Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
   at::Tensor EnqueueModel(const StagedStep& step);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
   void EnqueueKeep(const StagedStep& step);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   int32_t DecodeSize() const;
-  bool RunStep(StepResult* result);
+  Result<bool> RunStep(StepResult* result);
   void NameRows(StepResult* result) const;
   at::Tensor ToHost(const at::Tensor& from, const std::vector<int32_t>& order);
   void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result);

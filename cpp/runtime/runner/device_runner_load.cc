@@ -15,6 +15,7 @@
 #include "runtime/device/runtime_ops.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
+#include "runtime/nn/talk.h"
 #include "runtime/runner/device_runner.h"
 #include "runtime/runner/runner_checks.h"
 
@@ -37,9 +38,12 @@ Status CheckDeviceLimits(const RunnerOptions& o) {
 
 }  // namespace
 
-DeviceRunner::DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device)
+DeviceRunner::DeviceRunner(ModelConfig config, ModelShare share, const RunnerOptions& options,
+                           const ops::DeviceApi& device)
     : device_(device), batch_(MakeBatchLimits(config, options)) {
   net_.config = std::move(config);
+  net_.share = std::move(share);
+  net_.ranks = options.ranks;
   net_.placement = options.placement;
   net_.scratch = Scratch(options.placement);
   net_.gather_slot = net_.scratch.Reserve("gathered", net_.config.hidden_size);
@@ -80,7 +84,8 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
     return Status::Unimplemented("architecture \"" + net_.config.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(table, placement, options.sched.max_model_len, &net_.params, &net_.scratch);
+  Builder builder(table, placement, options.sched.max_model_len, net_.share.layers, &net_.params, &net_.scratch,
+                  net_.ranks);
   net_.model = entry->build(net_.config, builder);
   ops_.gather = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
@@ -97,7 +102,9 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
     ops_.plan = *plan;
     ops_.bound = *bound;
   }
-  const WeightTarget target{placement, &table, context_.op};
+  WeightTarget target{placement, &table, context_.op};
+  target.layers = net_.share.layers;
+  if (net_.ranks.topology.world() > 1) target.source = tensors;
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
 }
@@ -128,7 +135,7 @@ void DeviceRunner::AllocateBuffers() {
 // K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim]. Not zeroed: nothing reads what no token
 // has written.
 Status DeviceRunner::AllocateKv(int32_t num_blocks) {
-  const ModelConfig& c = net_.config;
+  const ModelConfig& c = net_.share.config;
   const int32_t block_size = batch_.limits().block_size;
   const int64_t bytes = KvBytesPerBlock(c, block_size, net_.placement.dtype) * num_blocks;
   const int64_t free_bytes = device_.memory().free_bytes;
@@ -189,12 +196,17 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
   if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
   FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
   FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(options));
+  if (options.ranks.topology.sizes.pipeline > 1) {
+    return Status::Unimplemented("pipeline_parallel_size is " + std::to_string(options.ranks.topology.sizes.pipeline) +
+                                 "; the runner of devices has one stage");
+  }
+  FASTLLM_ASSIGN_OR_RETURN(ModelShare share, ShareOf(source.config, options.ranks.topology));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
     PhaseTimer timer(phases);
     const int64_t free_at_start = device->memory().free_bytes;
-    std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, options, *device));
+    std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, std::move(share), options, *device));
     FASTLLM_ASSIGN_OR_RETURN(
         Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
                                          options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
@@ -218,6 +230,8 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks));
     timer.Lap("kv_cache");
     return runner;
+  } catch (const StatusError& e) {
+    return e.status();
   } catch (const std::exception& e) {
     return Status::Internal(std::string("loading the model failed: ") + e.what());
   }

@@ -17,7 +17,9 @@ struct LogitProbeOptions {
   std::string dtype = "float32";  // of a device; the CPU has float32
   std::string cpu_precision = "auto";
   std::string kv_cache_dtype = "auto";
-  bool device_runner = false;  // the runner of the devices on the CPU too
+  bool device_runner = false;        // the runner of the devices on the CPU too
+  int32_t tensor_parallel_size = 1;  // as threads, on the CPU
+  int32_t pipeline_parallel_size = 1;
 };
 
 class LogitProbe {

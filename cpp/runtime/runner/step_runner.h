@@ -48,7 +48,7 @@ class StepRunner {
   virtual void Launch(const StepPlan& plan, PendingStep* step) = 0;
 
   // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
-  // rows must not sample, or their sequences end with this step.
+  // rows must not sample, or their sequences end with this step. On the CPU nothing where another rank has the output.
   virtual Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) = 0;
 
   virtual const ModelConfig& config() const = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/table/device.h"
+#include "runtime/nn/param.h"
 #include "runtime/tensor/placement.h"
 #include "runtime/weights/tensor_source.h"
 
@@ -20,8 +21,9 @@ class WeightWriter {
   WeightWriter(const WeightWriter&) = delete;
   WeightWriter& operator=(const WeightWriter&) = delete;
 
-  // Rows [begin, end) of the tensor to `to`. Throws InternalError when a copy is refused.
-  void Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to);
+  // The columns of rows [begin, end) of the tensor to `to`, row by row; of a vector, whose `cols` are 0, the elements
+  // [begin, end). Throws InternalError when a copy is refused.
+  void Write(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, void* to);
 
   // Returns when everything has arrived.
   void Finish();
@@ -32,7 +34,7 @@ class WeightWriter {
     void* copied = nullptr;  // event
   };
   // Converts a piece of at most kPiece elements into the buffer.
-  void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to);
+  void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, int64_t elements, void* to);
 
   Placement placement_;
   const ops::DeviceApi* device_;
