@@ -1,13 +1,44 @@
 #include "api/start_executor.h"
 
 #include <algorithm>
+#include <chrono>
+#include <string>
 #include <utility>
 
 #include "api/device_facts.h"
 #include "api/placement.h"
+#include "runtime/comm/topology.h"
 #include "runtime/executor/local_executor.h"
+#include "runtime/executor/threads_executor.h"
+#include "runtime/runner/model_share.h"
 
 namespace fastllm::api {
+namespace {
+
+// What this build cannot do about ranks, by name.
+Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& sizes, bool on_cpu) {
+  const std::string& backend = config.parallel.distributed_executor_backend;
+  if (backend != "threads") {
+    return Status::Unimplemented("distributed_executor_backend is \"" + backend +
+                                 "\"; this build runs ranks as threads of its process");
+  }
+  if (on_cpu || sizes.world() == 1) return Status::Ok();
+  return Status::Unimplemented("tensor_parallel_size is " + std::to_string(sizes.tensor) +
+                               " and pipeline_parallel_size " + std::to_string(sizes.pipeline) +
+                               "; on device cuda this build has one rank");
+}
+
+Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, runtime::ModelSource source,
+                                               const runtime::RunnerOptions& options,
+                                               const runtime::ParallelSizes& sizes, runtime::PhaseSeconds* phases) {
+  if (sizes.world() == 1) return runtime::MakeLocalExecutor(std::move(source), options, phases);
+  runtime::RankThreadsOptions threads;
+  threads.sizes = sizes;
+  threads.timeout = std::chrono::seconds(config.parallel.distributed_timeout_seconds);
+  return runtime::MakeThreadsExecutor(std::move(source), options, threads, phases);
+}
+
+}  // namespace
 
 Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::ModelSource source,
                                       std::vector<std::shared_ptr<LogitsProcessor>> logits_processors,
@@ -25,7 +56,12 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
   FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
                            ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
-  facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
+  const runtime::ParallelSizes sizes{config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size};
+  FASTLLM_RETURN_IF_ERROR(CheckRanks(config, sizes, on_cpu));
+  FASTLLM_ASSIGN_OR_RETURN(const runtime::KvBlockBytes block,
+                           runtime::KvBlockBytesOf(source.config, sizes, config.cache.block_size, kv_dtype));
+  // Ranks on the CPU share its memory.
+  facts.kv_bytes_per_block = on_cpu ? block.all : block.most;
   if (on_cpu) {
     device.available_bytes =
         std::max<int64_t>(0, AvailableMemoryBytes() - runtime::WeightBytes(source, keep_quantized));
@@ -56,7 +92,7 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
       return resolved.kv;
     };
   }
-  FASTLLM_ASSIGN_OR_RETURN(out.executor, runtime::MakeLocalExecutor(std::move(source), options, phases));
+  FASTLLM_ASSIGN_OR_RETURN(out.executor, MakeExecutor(config, std::move(source), options, sizes, phases));
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Row copies: out[i, :] = in[rows[i], :]. Embedding look-up and the gather of rows are the same kernel.
+// Row copies: out[i, :] = in[rows[i] - first, :]. Embedding look-up and the gather of rows are the same kernel.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@ namespace fastllm::cuda {
 // thread moves. A row index outside [0, num_in) yields zeros: device code cannot refuse, and must not read past the
 // table.
 template <typename Unit>
-__global__ void __launch_bounds__(256) CopyRowsKernel(Unit* __restrict__ out, const Unit* __restrict__ in,
-                                                      const int32_t* __restrict__ rows, int32_t num_in, int32_t units) {
-  const int32_t row = rows == nullptr ? 0 : rows[blockIdx.x];
+__global__ void __launch_bounds__(256)
+    CopyRowsKernel(Unit* __restrict__ out, const Unit* __restrict__ in, const int32_t* __restrict__ rows, int32_t first,
+                   int32_t num_in, int32_t units) {
+  const int32_t row = rows == nullptr ? 0 : rows[blockIdx.x] - first;
   const bool inside = row >= 0 && row < num_in;
   const Unit* from = in + static_cast<int64_t>(inside ? row : 0) * units;
   Unit* to = out + static_cast<int64_t>(blockIdx.x) * units;

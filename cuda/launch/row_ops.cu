@@ -19,35 +19,36 @@ using ops::OpContext;
 using ops::OpId;
 
 template <typename Unit>
-void LaunchCopyRows(void* out, const void* in, const int32_t* rows, int32_t num_in, int32_t num_rows, int64_t bytes,
-                    const OpContext& ctx) {
+void LaunchCopyRows(void* out, const void* in, const int32_t* rows, int32_t first, int32_t num_in, int32_t num_rows,
+                    int64_t bytes, const OpContext& ctx) {
   const auto units = static_cast<int32_t>(bytes / sizeof(Unit));
   // Few rows: spread each over blocks. Many: one block a row keeps four loads in flight per thread.
   const int32_t threads = std::clamp(CeilDiv(units, 32) * 32, 32, num_rows >= 512 ? 128 : 256);
   const int32_t slices = num_rows >= 512 ? 1 : std::min(CeilDiv(units, threads), 16);
   CopyRowsKernel<Unit><<<dim3(num_rows, slices), threads, 0, StreamOf(ctx)>>>(
-      static_cast<Unit*>(out), static_cast<const Unit*>(in), rows, num_in, units);
+      static_cast<Unit*>(out), static_cast<const Unit*>(in), rows, first, num_in, units);
 }
 
-void CopyRows(void* out, const void* in, const int32_t* rows, int32_t num_in, int32_t num_rows, int64_t bytes,
-              const OpContext& ctx, const char* op) {
+// Rows from `first` on lie at `in`.
+void CopyRows(void* out, const void* in, const int32_t* rows, int32_t first, int32_t num_in, int32_t num_rows,
+              int64_t bytes, const OpContext& ctx, const char* op) {
   if (num_rows <= 0 || bytes <= 0) return;
   if (bytes % 16 == 0 && Aligned16(out) && Aligned16(in)) {
-    LaunchCopyRows<uint4>(out, in, rows, num_in, num_rows, bytes, ctx);
+    LaunchCopyRows<uint4>(out, in, rows, first, num_in, num_rows, bytes, ctx);
   } else {
-    LaunchCopyRows<uint16_t>(out, in, rows, num_in, num_rows, bytes, ctx);
+    LaunchCopyRows<uint16_t>(out, in, rows, first, num_in, num_rows, bytes, ctx);
   }
   CheckLaunch(op);
 }
 
 template <typename T>
 void Embedding(const ops::EmbeddingParams& p, const OpContext& ctx) {
-  CopyRows(p.out, p.table, p.ids, p.vocab, p.num_tokens, int64_t{p.hidden} * sizeof(T), ctx, "embedding");
+  CopyRows(p.out, p.table, p.ids, p.first_id, p.vocab, p.num_tokens, int64_t{p.hidden} * sizeof(T), ctx, "embedding");
 }
 
 template <typename T>
 void GatherRows(const ops::GatherRowsParams& p, const OpContext& ctx) {
-  CopyRows(p.out, p.in, p.rows, INT32_MAX, p.num_rows, int64_t{p.hidden} * sizeof(T), ctx, "gather_rows");
+  CopyRows(p.out, p.in, p.rows, 0, INT32_MAX, p.num_rows, int64_t{p.hidden} * sizeof(T), ctx, "gather_rows");
 }
 
 template <typename T, int kPacks>

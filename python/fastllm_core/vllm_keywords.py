@@ -13,9 +13,7 @@ _UNSET = (None,)
 ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "disable_log_stats": ((True,), "statistics are not logged"),
     "trust_remote_code": ((False,), "code from model folders never runs"),
-    "tensor_parallel_size": ((1,), "one rank"),
-    "pipeline_parallel_size": ((1,), "one rank"),
-    "enable_expert_parallel": ((False,), "one rank"),
+    "enable_expert_parallel": ((False,), "experts are not spread over ranks"),
     "enable_lora": ((False,), "adapters are not loaded"),
     "speculative_config": (_UNSET, "no speculation"),
     "scheduler_reserve_full_isl": ((True,), "a request is admitted when its whole prompt fits"),

@@ -178,7 +178,7 @@ def test_keywords(tiny_options):
         "trust_remote_code": False,
         "generation_config": "vllm",
     }
-    with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
+    with LLM(**tiny_options, **statements, kv_cache_dtype="auto", data_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
     with LLM(**tiny_options, attention_backend="fastllm") as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
@@ -186,7 +186,7 @@ def test_keywords(tiny_options):
         LLM(**tiny_options, attention_backend="flashinfer")
     with pytest.raises(InvalidArgumentError, match=r"attention_backend.*auto\|fastllm\|flashinfer"):
         LLM(**tiny_options, attention_backend="triton")
-    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2)]:
+    for name, value in [("swap_space", 4), ("enable_expert_parallel", True)]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
     with pytest.raises(InvalidArgumentError, match=r"quantization.*fp8.*compressed-tensors"):

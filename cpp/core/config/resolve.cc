@@ -71,6 +71,8 @@ void Resolver::ResolveDevice() {
   std::string reason = "every core that the process may use";
   if (wanted > 0) reason = "set by the user";
   if (wanted > device_.usable_cores) reason += "; more than the " + Str(device_.usable_cores) + " usable cores";
+  const int64_t ranks = int64_t{config_.parallel.tensor_parallel_size} * config_.parallel.pipeline_parallel_size;
+  if (ranks > 1) reason += "; shared by " + Str(ranks) + " ranks";
   Note("num_threads", Str(out_.num_threads), reason);
 }
 
@@ -145,6 +147,7 @@ void Resolver::ResolvePolicies() {
   sched.max_num_queued_tokens = user.max_num_queued_tokens.value_or(0);
   sched.request_timeout_ms = user.request_timeout_ms.value_or(0);
   sched.max_queue_ms = user.max_queue_time_ms.value_or(0);
+  sched.pipeline_stages = config_.parallel.pipeline_parallel_size;
 }
 
 Status Resolver::CheckAvailable(const char* name, int64_t value, int64_t bytes) const {

@@ -47,6 +47,8 @@ struct SchedConfig {
   int64_t max_num_queued_tokens = 0;  // prompt tokens, and output of preempted ones
   int64_t request_timeout_ms = 0;     // since the arrival; of requests without their own
   int64_t max_queue_ms = 0;
+  // With more than one, as many plans may be in flight (one more with async_scheduling), of different sequences.
+  int32_t pipeline_stages = 1;
 };
 
 }  // namespace fastllm

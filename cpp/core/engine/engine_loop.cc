@@ -25,8 +25,8 @@ EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique
       executor_(std::move(executor)),
       router_(std::move(tokens)),
       recorder_(std::move(recorder)),
+      pipeline_(scheduler_.max_in_flight()),
       channels_(channels) {
-  FASTLLM_CHECK(std::cmp_less_equal(scheduler_.max_in_flight(), pipeline_.steps.size()), "more steps than places");
   totals_.total_blocks = kv.num_blocks - 1;
 }
 

@@ -1,7 +1,6 @@
 // EngineLoop: the body of the engine thread. Owns scheduler, executor and text state; nobody else touches them.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -47,7 +46,9 @@ class EngineLoop {
   };
   // The steps in flight, oldest first, and what a step needs besides; all of it is used again.
   struct Pipeline {
-    std::array<Step, 2> steps;
+    explicit Pipeline(size_t depth) : steps(depth) {}
+
+    std::vector<Step> steps;
     size_t oldest = 0;
     size_t size = 0;
     StepResult result;

@@ -11,7 +11,8 @@
 
 namespace fastllm {
 
-// Called from the engine thread alone. Plans run in the order of Submit; up to two may be in flight.
+// Called from the engine thread alone. Plans run in the order of Submit; as many may be in flight as
+// Scheduler::max_in_flight() says.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -20,7 +20,7 @@
 namespace fastllm {
 
 inline constexpr std::string_view kRecordingMagic = "FLLMREC";
-inline constexpr uint8_t kRecordingVersion = 3;
+inline constexpr uint8_t kRecordingVersion = 4;
 inline constexpr size_t kRecordingHeaderBytes = kRecordingMagic.size() + 1;
 inline constexpr size_t kFrameHeaderBytes = 5;
 
@@ -43,9 +43,9 @@ concept RecordedAs = std::is_same_v<std::remove_const_t<S>, T>;
 template <RecordedAs<SchedConfig> S>
 void VisitMembers(S& s, auto&& v) {
   auto& [seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
-         max_queue] = s;
+         max_queue, stages] = s;
   v(seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
-    max_queue);
+    max_queue, stages);
 }
 template <RecordedAs<KvGroupSpec> S>
 void VisitMembers(S& s, auto&& v) {

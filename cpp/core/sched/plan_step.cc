@@ -19,6 +19,7 @@ void Scheduler::Impl::PlanStep(StepPlan* plan) {
   step.plan = plan;
   step.budget = config.max_num_batched_tokens;
   step.prompt_share = PromptShare();
+  step.most_rows = MostRows();
   step.cut.clear();
   step.slots.clear();
   if (ScheduleRunning()) {
@@ -28,7 +29,7 @@ void Scheduler::Impl::PlanStep(StepPlan* plan) {
   if (plan->rows.empty()) return;  // nobody runs it: what is to be removed waits for the next one
   plan->step_id = ++last_step_id;
   std::swap(plan->removed, removed);
-  std::swap(in_flight[last_step_id % 2], step.slots);
+  std::swap(in_flight[last_step_id % in_flight.size()], step.slots);
   counters.scheduled_tokens += plan->total_tokens;
 }
 
@@ -38,6 +39,13 @@ int32_t Scheduler::Impl::PromptShare() const {
     return config.max_num_batched_tokens;
   }
   return std::max(1, config.max_num_batched_tokens / std::min(count, kMostShares));
+}
+
+// In turns the sequences are spread evenly over the plans that can be in flight.
+int32_t Scheduler::Impl::MostRows() const {
+  if (!in_turns()) return config.max_num_seqs;
+  const int32_t count = std::min(config.max_num_seqs, num_sequences());
+  return std::max(1, (count + max_in_flight() - 1) / max_in_flight());
 }
 
 int32_t Scheduler::Impl::NumLeft(const SequenceRecord& record) const {
@@ -62,6 +70,8 @@ bool Scheduler::Impl::ScheduleRunning() {
   for (SeqSlot slot = running.front(), next; slot != kNoSlot && step.budget > 0; slot = next) {
     const SequenceRecord& record = table[slot];
     next = record.next;
+    if (in_turns() && TokensInFlight(record) > 0) continue;
+    if (std::cmp_greater_equal(step.slots.size(), step.most_rows)) break;
     const int32_t num_left = NumLeft(record);
     const int32_t num_new = NumNewTokens(num_left);
     if (num_new <= 0) continue;  // it waits for a token in flight
@@ -146,7 +156,8 @@ bool Scheduler::Impl::MayFitNow(SeqSlot slot) const {
 }
 
 void Scheduler::Impl::ScheduleWaiting() {
-  while (!waiting.empty() && step.budget > 0 && running.size() < config.max_num_seqs) {
+  while (!waiting.empty() && step.budget > 0 && running.size() < config.max_num_seqs &&
+         std::cmp_less(step.slots.size(), step.most_rows)) {
     const SeqSlot slot = waiting.front();
     // A token sampled before its preemption must come back first: the executor gets all tokens anew.
     if (table[slot].num_in_flight > 0 || !MayFitNow(slot) || !Admit(slot)) return;

@@ -13,6 +13,7 @@ namespace fastllm {
 namespace {
 
 constexpr int64_t kNanosPerMilli = 1000000;
+constexpr int32_t kMostStages = 1024;
 
 std::string RequestName(const Request& request) { return "request " + std::to_string(request.id); }
 
@@ -24,7 +25,8 @@ Scheduler::Impl::Impl(const SchedConfig& sched, const KvConfig& kv_config, const
                        (kv_config.groups[0].block_size == 0 || kv_config.groups[0].block_size == kv_config.block_size)),
       clock(now),
       kv(kv_config, now),
-      waiting(&table, sched.policy == SchedulingPolicy::kPriority) {}
+      waiting(&table, sched.policy == SchedulingPolicy::kPriority),
+      in_flight(max_in_flight()) {}
 
 SeqSlot Scheduler::Impl::LeaderOf(const Request& request) const {
   if (request.parent_id == 0 || request.parent_id == request.id || !request.read_prefix_cache) return kNoSlot;
@@ -90,6 +92,8 @@ Scheduler::Scheduler(const SchedConfig& sched, const KvConfig& kv, const KvClock
   FASTLLM_CHECK(sched.long_prefill_token_threshold >= 0,
                 "long_prefill_token_threshold is " + std::to_string(sched.long_prefill_token_threshold));
   FASTLLM_CHECK(sched.watermark >= 0 && sched.watermark < 1, "watermark is " + std::to_string(sched.watermark));
+  FASTLLM_CHECK(sched.pipeline_stages >= 1 && sched.pipeline_stages <= kMostStages,
+                "pipeline_stages is " + std::to_string(sched.pipeline_stages));
   impl_ = std::make_unique<Impl>(sched, kv, clock);
 }
 
@@ -201,7 +205,7 @@ void Scheduler::UpdateInto(const StepPlan& plan, const StepResult& result, std::
   FASTLLM_CHECK(plan.step_id == impl_->last_updated_id + 1 && plan.step_id <= impl_->last_step_id,
                 "the result of step " + std::to_string(plan.step_id) + " came after that of step " +
                     std::to_string(impl_->last_updated_id));
-  const std::vector<SeqSlot>& slots = impl_->in_flight[plan.step_id % 2];
+  const std::vector<SeqSlot>& slots = impl_->in_flight[plan.step_id % impl_->in_flight.size()];
   FASTLLM_CHECK(plan.rows.size() == slots.size(),
                 "the plan has " + std::to_string(plan.rows.size()) + " rows, it had " + std::to_string(slots.size()));
   updates->resize(result.rows.size());

@@ -85,8 +85,9 @@ class Scheduler {
   // The same into a vector whose elements are used again.
   void UpdateInto(const StepPlan& plan, const StepResult& result, std::vector<SequenceUpdate>* updates);
 
-  int32_t max_in_flight() const;  // plans that may wait for their Update(): 2, or 1 without async_scheduling
-  bool HasWork() const;           // something waits or runs
+  // Plans that may wait for their Update(): one for each pipeline stage, and one more with async_scheduling.
+  int32_t max_in_flight() const;
+  bool HasWork() const;  // something waits or runs
   SchedulerStats stats() const;
 
   // Forgets all cached prefixes. False while any sequence holds blocks.

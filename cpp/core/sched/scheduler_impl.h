@@ -2,7 +2,6 @@
 // plan_step.cc (the plan of one step).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -28,6 +27,7 @@ struct Scheduler::Impl {
     StepPlan* plan = nullptr;
     int32_t budget = 0;        // tokens left
     int32_t prompt_share = 0;  // most tokens of one sequence before all others had their turn
+    int32_t most_rows = 0;
     std::vector<CutRow> cut;
     std::vector<SeqSlot> slots;  // of the plan's rows
   };
@@ -42,7 +42,9 @@ struct Scheduler::Impl {
   Impl(const SchedConfig& sched, const KvConfig& kv_config, const KvClock& now);
 
   int32_t num_in_flight() const { return static_cast<int32_t>(last_step_id - last_updated_id); }
-  int32_t max_in_flight() const { return config.async_scheduling ? 2 : 1; }
+  int32_t max_in_flight() const { return config.pipeline_stages + (config.async_scheduling ? 1 : 0); }
+  // Whether the plans in flight are of different sequences, which stages of a pipeline compute side by side.
+  bool in_turns() const { return config.pipeline_stages > 1; }
   bool by_priority() const { return config.policy == SchedulingPolicy::kPriority; }
   int32_t num_sequences() const { return running.size() + waiting.size(); }
 
@@ -53,6 +55,7 @@ struct Scheduler::Impl {
   // Of num_left tokens, those that the step's rules let through.
   int32_t NumNewTokens(int32_t num_left) const;
   int32_t PromptShare() const;
+  int32_t MostRows() const;
   bool ScheduleRunning();  // false: it preempted something
   void ScheduleWaiting();
   void FillUp();  // gives what is left of the budget to the cut rows
@@ -97,9 +100,9 @@ struct Scheduler::Impl {
   std::vector<RequestId> removed;  // the executor is to forget these with the next plan
   std::vector<std::vector<BlockId>> grown;
   std::vector<std::vector<std::vector<BlockId>>> spare_lists;
-  std::array<std::vector<SeqSlot>, 2> in_flight;  // slots of the rows of plan i, at i mod 2
-  uint64_t last_step_id = 0;                      // of the last plan
-  uint64_t last_updated_id = 0;                   // of the last one whose result came back
+  std::vector<std::vector<SeqSlot>> in_flight;  // slots of the rows of plan i, at i mod max_in_flight()
+  uint64_t last_step_id = 0;                    // of the last plan
+  uint64_t last_updated_id = 0;                 // of the last one whose result came back
   uint64_t last_serial = 0;
   SchedulerStats counters;  // the int64_t ones
 };

@@ -24,6 +24,9 @@ struct SchedulerOptions {
 struct RuntimeOptions {
 #include "fastllm/fields/runtime_options.def"
 };
+struct ParallelOptions {
+#include "fastllm/fields/parallel_options.def"
+};
 #undef FASTLLM_FIELD
 
 // The rooms of an engine. Keys are flat for users ("block_size", not "cache.block_size"): no two rooms share one.
@@ -32,6 +35,7 @@ struct EngineConfig {
   CacheOptions cache;
   SchedulerOptions scheduler;
   RuntimeOptions runtime;
+  ParallelOptions parallel;
 };
 
 // Calls v(FieldInfo, field&) for every field in declaration order. S is the struct or a const of it.
@@ -60,6 +64,12 @@ void VisitFields(S& s, V&& v) {
   constexpr std::string_view kRoom = "runtime";
 #include "fastllm/fields/runtime_options.def"
 }
+template <typename S, typename V>
+  requires std::is_same_v<std::remove_const_t<S>, ParallelOptions>
+void VisitFields(S& s, V&& v) {
+  constexpr std::string_view kRoom = "parallel";
+#include "fastllm/fields/parallel_options.def"
+}
 #undef FASTLLM_FIELD
 template <typename S, typename V>
   requires std::is_same_v<std::remove_const_t<S>, EngineConfig>
@@ -68,6 +78,7 @@ void VisitFields(S& s, V&& v) {
   VisitFields(s.cache, v);
   VisitFields(s.scheduler, v);
   VisitFields(s.runtime, v);
+  VisitFields(s.parallel, v);
 }
 
 }  // namespace fastllm

@@ -4,14 +4,16 @@
 
 namespace fastllm::ops {
 
-// out[t, :] = table[ids[t], :]
+// out[t, :] = table[ids[t] - first_id, :], or zeros for an id whose row the table, being a part of a larger one, lacks.
 struct EmbeddingParams {
   void* out = nullptr;           // [num_tokens, hidden]
   const void* table = nullptr;   // [vocab, hidden]
-  const int32_t* ids = nullptr;  // [num_tokens], each in [0, vocab)
+  const int32_t* ids = nullptr;  // [num_tokens], each in [0, num_ids), or [0, vocab) where num_ids is 0
   int32_t num_tokens = 0;
   int32_t hidden = 0;
   int32_t vocab = 0;
+  int32_t first_id = 0;
+  int32_t num_ids = 0;
 };
 using EmbeddingFn = void (*)(const EmbeddingParams&, const OpContext&);
 

@@ -28,12 +28,15 @@ struct QuantLinearParams {
 };
 using QuantLinearFn = void (*)(const QuantLinearParams&, const OpContext&);
 
-// out[t, :] = row ids[t] of a packed matrix, as floats.
+// out[t, :] = row ids[t] - first_id of a packed matrix, as floats; zeros for an id whose row it lacks (see
+// embedding.h).
 struct QuantEmbeddingParams {
   float* out = nullptr;          // [num_tokens, table.k]
-  QuantWeight table;             // table.n is the vocabulary
-  const int32_t* ids = nullptr;  // [num_tokens], each in [0, vocab)
+  QuantWeight table;             // table.n is the vocabulary, or a part of it
+  const int32_t* ids = nullptr;  // [num_tokens], each in [0, num_ids), or [0, table.n) where num_ids is 0
   int32_t num_tokens = 0;
+  int32_t first_id = 0;
+  int32_t num_ids = 0;
 };
 using QuantEmbeddingFn = void (*)(const QuantEmbeddingParams&, const OpContext&);
 

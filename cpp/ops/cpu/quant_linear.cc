@@ -145,14 +145,23 @@ void RunQuantLinear(const QuantKernels& kernels, const QuantLinearParams& p, con
 
 void QuantEmbedding(const QuantEmbeddingParams& p, const OpContext& ctx) {
   const QuantWeight& table = p.table;
+  const int32_t num_ids = p.num_ids == 0 ? table.n : p.num_ids;
   for (int32_t t = 0; t < p.num_tokens; ++t) {
-    FASTLLM_CHECK(p.ids[t] >= 0 && p.ids[t] < table.n, "quant_embedding: id " + std::to_string(p.ids[t]) +
+    FASTLLM_CHECK(p.ids[t] >= 0 && p.ids[t] < num_ids, "quant_embedding: id " + std::to_string(p.ids[t]) +
                                                            " of token " + std::to_string(t) +
-                                                           " is outside the vocabulary of " + std::to_string(table.n));
+                                                           " is outside the vocabulary of " + std::to_string(num_ids));
   }
   const int64_t work = int64_t{p.num_tokens} * table.k * 2;
   ParallelRanges(p.num_tokens, work, ctx.num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) DequantizeRow(table, p.ids[t], p.out + t * table.k);
+    for (int64_t t = begin; t < end; ++t) {
+      const int32_t row = p.ids[t] - p.first_id;
+      float* const out = p.out + t * table.k;
+      if (row >= 0 && row < table.n) {
+        DequantizeRow(table, row, out);
+      } else {
+        std::fill_n(out, table.k, 0.0f);
+      }
+    }
   });
 }
 

@@ -20,14 +20,20 @@ void Embedding(const EmbeddingParams& p, const OpContext& ctx) {
   const auto* table = static_cast<const float*>(p.table);
   auto* out = static_cast<float*>(p.out);
   const int64_t hidden = p.hidden;
+  const int32_t num_ids = p.num_ids == 0 ? p.vocab : p.num_ids;
   for (int32_t t = 0; t < p.num_tokens; ++t) {
-    FASTLLM_CHECK(p.ids[t] >= 0 && p.ids[t] < p.vocab, "embedding: id " + std::to_string(p.ids[t]) + " of token " +
+    FASTLLM_CHECK(p.ids[t] >= 0 && p.ids[t] < num_ids, "embedding: id " + std::to_string(p.ids[t]) + " of token " +
                                                            std::to_string(t) + " is outside the vocabulary of " +
-                                                           std::to_string(p.vocab));
+                                                           std::to_string(num_ids));
   }
   ParallelRanges(p.num_tokens, CopyWork(p.num_tokens * hidden), ctx.num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      std::memcpy(out + t * hidden, table + p.ids[t] * hidden, hidden * sizeof(float));
+      const int64_t row = p.ids[t] - p.first_id;
+      if (row >= 0 && row < p.vocab) {
+        std::memcpy(out + t * hidden, table + row * hidden, hidden * sizeof(float));
+      } else {
+        std::memset(out + t * hidden, 0, hidden * sizeof(float));
+      }
     }
   });
 }

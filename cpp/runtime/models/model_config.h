@@ -45,10 +45,11 @@ struct SamplingDefaults {
   std::vector<std::string> stated;  // names of fields
 };
 
-// An opened model: its config, and its tensors (null for dummy weights). gguf points into tensors or is null.
+// An opened model: its config, and its tensors (null for dummy weights), which the ranks of a process share. gguf
+// points into tensors or is null.
 struct ModelSource {
   ModelConfig config;
-  std::unique_ptr<TensorSource> tensors;
+  std::shared_ptr<TensorSource> tensors;
   const GgufFile* gguf = nullptr;
   SamplingDefaults sampling;
   LinearMethod linear;  // that the checkpoint states

@@ -10,22 +10,31 @@ void* Advance(void* p, int64_t elements, size_t element_size) {
   return static_cast<char*>(p) + elements * static_cast<int64_t>(element_size);
 }
 
+AttentionShape WithHeads(AttentionShape s, const Slice& q, const Slice& kv) {
+  s.num_heads = static_cast<int32_t>(q.size / s.head_dim);
+  s.num_kv_heads = static_cast<int32_t>(kv.size / s.head_dim);
+  return s;
+}
+
 }  // namespace
 
 Attention::Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& s, bool interleaved)
+    : Attention(b, path, layer, s, interleaved, b.Share(s.num_heads, s.head_dim, "attention heads"),
+                b.Share(s.num_kv_heads, s.head_dim, "KV heads", /*repeat=*/true)) {}
+
+Attention::Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& s, bool interleaved,
+                     Slice q, Slice kv)
     : layer_(layer),
-      shape_(s),
-      qkv_(b, path + ".qkv",
-           {int64_t{s.num_heads} * s.head_dim, int64_t{s.num_kv_heads} * s.head_dim,
-            int64_t{s.num_kv_heads} * s.head_dim},
-           s.hidden, s.qkv_bias),
-      o_(b, path + ".o", {s.hidden}, int64_t{s.num_heads} * s.head_dim, s.o_bias),
-      qkv_slot_(b.Buffer("qkv", (int64_t{s.num_heads} + 2 * s.num_kv_heads) * s.head_dim)),
-      out_slot_(b.Buffer("attention", int64_t{s.num_heads} * s.head_dim)),
+      shape_(WithHeads(s, q, kv)),
+      qkv_(b, path + ".qkv", {q, kv, kv}, s.hidden, s.qkv_bias),
+      o_(b, path + ".o", {s.hidden}, q, s.o_bias),
+      qkv_slot_(b.Buffer("qkv", q.size + 2 * kv.size)),
+      out_slot_(b.Buffer("attention", q.size)),
       write_(b.Op<ops::RopeKvWriteFn>(ops::OpId::kRopeKvWrite, s.head_dim,
                                       interleaved ? ops::kFeatureInterleavedRope : ops::kFeatureNone)),
-      attend_(b.Op<ops::PagedAttentionFn>(ops::OpId::kPagedAttention, s.head_dim,
-                                          s.num_heads == s.num_kv_heads ? ops::kFeatureNone : ops::kFeatureGqa)) {
+      attend_(
+          b.Op<ops::PagedAttentionFn>(ops::OpId::kPagedAttention, s.head_dim,
+                                      shape_.num_heads == shape_.num_kv_heads ? ops::kFeatureNone : ops::kFeatureGqa)) {
   if (!s.qk_norm) return;
   q_norm_ = b.Norm(path + ".q_norm.weight", s.head_dim);
   k_norm_ = b.Norm(path + ".k_norm.weight", s.head_dim);

@@ -12,6 +12,7 @@
 
 namespace fastllm::runtime {
 
+// Of the whole model.
 struct AttentionShape {
   int32_t hidden = 0;
   int32_t num_heads = 0;
@@ -26,7 +27,8 @@ struct AttentionShape {
 // Grouped-query self-attention over the paged cache: packed q, k, v projection; norms of q and k, rotary embedding and
 // cache write in one op; causal attention; output projection. Modules: <path>.qkv (parts q, k, v), <path>.o, and with
 // qk_norm <path>.q_norm and <path>.k_norm. All of the step's keys and values are written before any is read, so rows
-// of one step may share blocks that an earlier row fills.
+// of one step may share blocks that an earlier row fills. Over several ranks each has some of the heads, and the KV
+// heads that these read.
 class Attention {
  public:
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved);
@@ -36,10 +38,12 @@ class Attention {
   void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
  private:
+  Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved, Slice q,
+            Slice kv);
   void WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
 
   int32_t layer_;
-  AttentionShape shape_;
+  AttentionShape shape_;  // with this rank's heads
   Linear qkv_;
   Linear o_;
   Param* q_norm_ = nullptr;

@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <string>
+
 namespace fastllm::runtime {
 
 at::Tensor Builder::Constant(const std::vector<float>& values) const {
@@ -11,6 +14,24 @@ at::Tensor Builder::Constant(const std::vector<float>& values) const {
   const at::Tensor host =
       at::from_blob(const_cast<float*>(values.data()), {size}, at::TensorOptions().dtype(at::kFloat));
   return tensor.copy_(host);
+}
+
+Slice Builder::Share(int64_t size, int64_t unit, const char* what, bool repeat) {
+  const int64_t ranks = tp_size();
+  if (size % ranks == 0) return {size / ranks * tp_rank() * unit, size / ranks * unit, size * unit};
+  if (repeat && ranks % size == 0) return {tp_rank() / (ranks / size) * unit, unit, size * unit};
+  if (status_.ok()) {
+    status_ = Status::InvalidArgument("tensor_parallel_size is " + std::to_string(ranks) +
+                                      ", which does not divide the " + std::to_string(size) + " " + what +
+                                      " of the model" + (repeat ? ", nor is it a multiple of them" : ""));
+  }
+  return size * unit;
+}
+
+Slice Builder::UnevenShare(int64_t size) const {
+  const int64_t share = PaddedShare(size);
+  const int64_t begin = std::min(size, share * tp_rank());
+  return {begin, std::min(share, size - begin), size};
 }
 
 }  // namespace fastllm::runtime

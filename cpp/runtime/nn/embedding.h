@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "ops/contract/embedding.h"
@@ -9,7 +11,8 @@
 
 namespace fastllm::runtime {
 
-// Rows of a [vocab, hidden] table by token id. Parameter: <path>.weight.
+// Rows of a [vocab, hidden] table by token id. Parameter: <path>.weight. Over several ranks each has the rows of a part
+// of the vocabulary, and they add what they find.
 class Embedding {
  public:
   Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t hidden);
@@ -21,6 +24,8 @@ class Embedding {
 
  private:
   Param* weight_;
+  int32_t vocab_;
+  std::shared_ptr<Communicator> ranks_;
   ops::EmbeddingFn fn_;
   ops::QuantEmbeddingFn quant_fn_;  // for a table that stays quantised
 };

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/nn/talk.h"
+
 namespace fastllm::runtime {
 namespace {
 
@@ -13,17 +15,19 @@ constexpr int32_t kInputGroup = 16;
 
 }  // namespace
 
-Linear::Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias)
+Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts, Slice in, bool bias)
     : weight_(b.LinearMatrix(path + ".weight", out_parts, in)),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
-      gated_(in % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
+      gated_(in.size % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
+  if (!in.whole()) ranks_ = b.ranks().tensor;
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
+  adds_bias_ = bias && (ranks_ == nullptr || b.tp_rank() == 0);
   if (!weight_->is_fp8) return;
   fp8_.quantize = b.Op<ops::QuantizeFp8Fn>(ops::OpId::kQuantizeFp8);
   fp8_.linear = b.Op<ops::Fp8LinearFn>(ops::OpId::kFp8Linear);
   // Bytes, in a buffer of float32.
-  fp8_.rows = b.Float32Buffer("fp8_rows_" + std::to_string(in), (in + 3) / 4);
+  fp8_.rows = b.Float32Buffer("fp8_rows_" + std::to_string(in.size), (in.size + 3) / 4);
   fp8_.scales = b.Float32Buffer("fp8_scales", 1);
 }
 
@@ -38,7 +42,7 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.out = y.mutable_data_ptr<float>();
   p.x = x.const_data_ptr<float>();
   p.parts = weight_->packed.data();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr<float>();
+  p.bias = static_cast<const float*>(bias());
   p.num_parts = static_cast<int32_t>(weight_->packed.size());
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
@@ -52,7 +56,7 @@ ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const
   p.out = y.mutable_data_ptr();
   p.x = x.const_data_ptr();
   p.weight = weight_->value.const_data_ptr();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr();
+  p.bias = bias();
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
@@ -61,15 +65,21 @@ ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const
 }
 
 void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
-  if (weight_->is_packed()) return ForwardPacked(ctx, x, y);
-  if (!weight_->is_fp8) return linear_(Params(x, y), ctx.op);
-  ops::QuantizeFp8Params q;
-  q.out = Fp8Input(ctx, x.size(0));
-  q.x = x.const_data_ptr();
-  q.num_rows = static_cast<int32_t>(x.size(0));
-  q.k = static_cast<int32_t>(x.size(1));
-  fp8_.quantize(q, ctx.op);
-  ForwardFp8(ctx, q.out, y);
+  if (weight_->is_fp8) {
+    ops::QuantizeFp8Params q;
+    q.out = Fp8Input(ctx, x.size(0));
+    q.x = x.const_data_ptr();
+    q.num_rows = static_cast<int32_t>(x.size(0));
+    q.k = static_cast<int32_t>(x.size(1));
+    fp8_.quantize(q, ctx.op);
+    return ForwardFp8(ctx, q.out, y);
+  }
+  if (weight_->is_packed()) {
+    ForwardPacked(ctx, x, y);
+  } else {
+    linear_(Params(x, y), ctx.op);
+  }
+  SumOverRanks(ranks_, ctx.op, y);
 }
 
 void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const {
@@ -92,11 +102,12 @@ void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const 
   p.out = y.data_ptr();
   p.x = x;
   p.weight = {static_cast<uint8_t*>(weight_->value.data_ptr()), weight_->scale.data_ptr<float>()};
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr();
+  p.bias = adds_bias_ ? bias_->value.const_data_ptr() : nullptr;
   p.num_rows = static_cast<int32_t>(y.size(0));
   p.n = static_cast<int32_t>(y.size(1));
-  p.k = static_cast<int32_t>(weight_->cols);
+  p.k = static_cast<int32_t>(weight_->cols.size);
   fp8_.linear(p, ctx.op);
+  SumOverRanks(ranks_, ctx.op, y);
 }
 
 void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {

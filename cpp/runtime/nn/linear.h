@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,18 @@ namespace fastllm::runtime {
 // floats (ops/contract/fp8.h). Parameters:
 // <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output sizes of the layers packed into
 // this one; their results lie side by side in y.
+//
+// Over several ranks a layer is cut by its outputs, each rank having its own part of y from all of x (column parallel),
+// or by its inputs: each rank has its own part of x, and y is the sum of what they make of it (row parallel).
 class Linear {
  public:
-  Linear(Builder& b, const std::string& path, std::vector<int64_t> out_parts, int64_t in, bool bias);
+  // out_parts and in are this rank's shares (Builder::Share()).
+  Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts, Slice in, bool bias);
 
   // A layer that shares its weight with another block (an output head tied to the embedding).
   Linear(Builder& b, Param* weight);
 
-  // x: [rows, in], y: [rows, out], both contiguous float32.
+  // x: [rows, in], y: [rows, out], this rank's parts, both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   // Of in.norm's result, which in.x need not hold afterwards.
   void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const;
@@ -38,7 +43,7 @@ class Linear {
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
-    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && !weight_->is_fp8 &&
+    return gated_ != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() && !weight_->is_fp8 &&
            rows <= ops::kSkinnyRows;
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
@@ -48,9 +53,12 @@ class Linear {
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
+  const void* bias() const { return adds_bias_ ? bias_->value.const_data_ptr() : nullptr; }
 
   Param* weight_;
   Param* bias_ = nullptr;
+  bool adds_bias_ = false;               // of ranks that add their results one has the bias
+  std::shared_ptr<Communicator> ranks_;  // whose results are added; null: this one's is all
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
   ops::LinearFn gated_;              // null: the backend has none

@@ -3,10 +3,13 @@
 namespace fastllm::runtime {
 
 GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t intermediate, bool bias)
+    : GatedMlp(b, path, hidden, b.Share(intermediate, 1, "intermediate values"), bias) {}
+
+GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice intermediate, bool bias)
     : gate_up_(b, path + ".gate_up", {intermediate, intermediate}, hidden, bias),
       down_(b, path + ".down", {hidden}, intermediate, bias),
-      gate_up_slot_(b.Buffer("gate_up", 2 * int64_t{intermediate})),
-      act_slot_(b.Buffer("mlp_act", intermediate)),
+      gate_up_slot_(b.Buffer("gate_up", 2 * intermediate.size)),
+      act_slot_(b.Buffer("mlp_act", intermediate.size)),
       silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)),
       silu_mul_fp8_(b.OptionalOp<ops::SiluMulFp8Fn>(ops::OpId::kSiluMulFp8)) {}
 

@@ -9,7 +9,8 @@
 
 namespace fastllm::runtime {
 
-// SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer 2020). Modules: <path>.gate_up (parts gate, up) and <path>.down.
+// SwiGLU: down(silu(gate(x)) * up(x)) (Shazeer 2020). Modules: <path>.gate_up (parts gate, up) and <path>.down. Over
+// several ranks each has a part of the intermediate values.
 class GatedMlp {
  public:
   GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t intermediate, bool bias);
@@ -20,6 +21,7 @@ class GatedMlp {
   void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const;
 
  private:
+  GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice intermediate, bool bias);
   // From the result of gate_up.
   void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const;
 

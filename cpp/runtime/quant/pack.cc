@@ -142,16 +142,17 @@ std::optional<QuantFormat> QuantFormatOf(WeightType type) {
 }
 
 void PackPanels(QuantFormat format, const uint8_t* blocks, int64_t n, int32_t k, int64_t panel_begin, int64_t panel_end,
-                uint8_t* out) {
+                uint8_t* out, int64_t row_bytes) {
   const QuantTraits t = ops::TraitsOf(format);
   const QuantPanelLayout layout = ops::PanelLayoutOf(format, k);
   const int64_t per_row = k / t.block_elements;
+  const int64_t stride = row_bytes == 0 ? per_row * t.block_bytes : row_bytes;
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     PanelWriter w(out + panel * layout.panel_bytes, layout);
     const auto lanes = static_cast<int32_t>(std::min<int64_t>(kQuantPanel, n - panel * kQuantPanel));
     for (int64_t b = 0; b < per_row; ++b) {
       for (int32_t lane = 0; lane < lanes; ++lane) {
-        const uint8_t* block = blocks + ((panel * kQuantPanel + lane) * per_row + b) * t.block_bytes;
+        const uint8_t* block = blocks + (panel * kQuantPanel + lane) * stride + b * t.block_bytes;
         if (t.block_elements == kQuantBlock) {
           PackSmall(format, block, b, lane, w);
         } else if (format == QuantFormat::kQ6_K) {

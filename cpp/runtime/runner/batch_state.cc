@@ -125,6 +125,7 @@ Status BatchState::Apply(const StepPlan& plan) {
   rows_.clear();
   described_.clear();
   num_tokens_ = 0;
+  step_id_ = plan.step_id;
   for (const RequestId id : plan.removed) {
     const auto it = sequences_.find(id);
     if (it == sequences_.end()) return BadPlan(id, "is removed but not known");
@@ -168,8 +169,18 @@ void BatchState::Commit(const std::vector<int32_t>& sampled) {
 void BatchState::CommitUnknown() {
   for (const BatchRow& row : rows_) {
     row.sequence->num_computed_tokens += row.num_tokens;
-    if (row.sample) row.sequence->tokens.push_back(kUnknownToken);
+    if (!row.sample) continue;
+    row.sequence->tokens.push_back(kUnknownToken);
+    row.sequence->unknown_step = step_id_;
   }
+}
+
+void BatchState::Learn(uint64_t step_id, RequestId id, TokenId token) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return;
+  RunnerSequence& s = *it->second;
+  if (s.unknown_step != step_id || s.tokens.back() != kUnknownToken) return;
+  s.tokens.back() = std::max(token, 0);
 }
 
 }  // namespace fastllm::runtime

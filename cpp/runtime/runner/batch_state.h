@@ -24,6 +24,7 @@ struct RunnerSequence {
   std::vector<BlockId> blocks;                // the table of the one KV group
   std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
   bool wants_prompt_logprobs = false;         // and none has been given: all its output is still to come
+  uint64_t unknown_step = 0;                  // the step whose token is the kUnknownToken at the end of `tokens`
   int32_t slot = 0;                           // a number that no other known sequence has, below num_slots()
   int64_t tallied = 0;                        // of its tokens, counted on the device: see TokenTallies
 
@@ -68,6 +69,10 @@ class BatchState {
   // Ends the step when what it samples is not known yet: kUnknownToken is appended to each row that samples.
   void CommitUnknown();
 
+  // Puts a token that CommitUnknown() left open into its place; nothing where its sequence has gone since, or the token
+  // is another step's.
+  void Learn(uint64_t step_id, RequestId id, TokenId token);
+
   // Once, before the first plan.
   void SetNumBlocks(int32_t num_blocks) { limits_.num_blocks = num_blocks; }
 
@@ -89,6 +94,7 @@ class BatchState {
   std::vector<BatchRow> rows_;
   std::vector<int32_t> free_slots_;
   int32_t num_tokens_ = 0;
+  uint64_t step_id_ = 0;  // of the plan that was applied last
 };
 
 }  // namespace fastllm::runtime

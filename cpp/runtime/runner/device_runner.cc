@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "runtime/nn/talk.h"
+#include "runtime/runner/step_guard.h"
 
 namespace fastllm::runtime {
 ops::AttentionBound DeviceRunner::Bound(int32_t seqs, int32_t tokens) const {
   if (ops_.bound == nullptr) return {};
-  const ModelConfig& c = net_.config;
+  const ModelConfig& c = net_.share.config;
   return ops_.bound({seqs, tokens, c.num_heads, c.num_kv_heads, c.head_dim, net_.placement.dtype, net_.kv_dtype});
 }
 
@@ -41,9 +43,9 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
   p.query_start = reinterpret_cast<const int32_t*>(host + step.layout.query_start);
   p.seq_len = reinterpret_cast<const int32_t*>(host + step.layout.seq_len);
   p.num_seqs = step.shape.seqs;
-  p.num_q_heads = net_.config.num_heads;
-  p.num_kv_heads = net_.config.num_kv_heads;
-  p.head_dim = net_.config.head_dim;
+  p.num_q_heads = net_.share.config.num_heads;
+  p.num_kv_heads = net_.share.config.num_kv_heads;
+  p.head_dim = net_.share.config.head_dim;
   p.dtype = net_.placement.dtype;
   p.kv_dtype = net_.kv_dtype;
   p.decode_workers = decode_workers;
@@ -72,6 +74,20 @@ void DeviceRunner::SetInput(const StagedStep& step, const ops::AttentionPlanSize
   a.prefill_tiles = plan.prefill_tiles;
   a.workspace = buffers_.workspace.data_ptr();
   a.workspace_bytes = buffers_.workspace.numel();
+}
+
+// Where the communicators take what lies on the host. Each rank of a tensor group has all logits and draws the same
+// tokens from them, so nothing else is exchanged about a step.
+Status DeviceRunner::CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const {
+  if (net_.ranks.topology.world() == 1 || net_.placement.device != ops::Device::kCpu) return Status::Ok();
+  const StageLayout& o = step.layout;
+  StepInput in = context_.input;
+  in.ids = reinterpret_cast<const int32_t*>(host + o.planned);
+  in.positions = reinterpret_cast<const int32_t*>(host + o.positions);
+  in.slot_mapping = reinterpret_cast<const int64_t*>(host + o.slot_mapping);
+  in.query_start = reinterpret_cast<const int32_t*>(host + o.query_start);
+  in.seq_len = reinterpret_cast<const int32_t*>(host + o.seq_len);
+  return CompareSteps(net_.ranks, context_.op, step_id, StepHash(step_id, in));
 }
 
 // Ids and tables from the stage, then the hidden states of all tokens.
@@ -113,7 +129,7 @@ int32_t DeviceRunner::DecodeSize() const {
 }
 
 // The step's copies and its sampling on the device, or what the host does in its place. False: the result is whole.
-bool DeviceRunner::RunStep(StepResult* result) {
+Result<bool> DeviceRunner::RunStep(StepResult* result) {
   Slot& slot = NextSlot();
   void* const stream = context_.op.stream;
   PrepareTallies(static_cast<int>(&slot - ring_.slots));
@@ -128,6 +144,7 @@ bool DeviceRunner::RunStep(StepResult* result) {
   if (size == 0) step = FillStage(batch_, ExactShape(), sampling, slot.stage, ring_.stage_bytes);
   const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(size, size).decode_workers : 0);
   SetInput(step, plan);
+  FASTLLM_RETURN_IF_ERROR(CompareWithRanks(result->step_id, step, slot.stage));
   NameRows(result);
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
   if (step.needs_host()) {
@@ -178,13 +195,19 @@ void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
     const c10::InferenceMode inference;
     result.status = batch_.Apply(plan);
     if (result.status.ok() && batch_.rows().empty()) result.rows.clear();
-    if (result.status.ok() && !batch_.rows().empty() && RunStep(&result)) {
-      const Slot& slot = ring_.slots[(ring_.next + kSlots - 1) % kSlots];
-      pending->device = &device_;
-      pending->event = slot.event;
-      pending->tokens = slot.tokens;
-      pending->logprobs = slot.drawn.num_top.empty() ? nullptr : &slot.drawn;
+    if (result.status.ok() && !batch_.rows().empty()) {
+      const Result<bool> pends = RunStep(&result);
+      result.status = pends.status();
+      if (pends.ok() && *pends) {
+        const Slot& slot = ring_.slots[(ring_.next + kSlots - 1) % kSlots];
+        pending->device = &device_;
+        pending->event = slot.event;
+        pending->tokens = slot.tokens;
+        pending->logprobs = slot.drawn.num_top.empty() ? nullptr : &slot.drawn;
+      }
     }
+  } catch (const StatusError& e) {
+    result.status = e.status();
   } catch (const std::exception& e) {
     result.status = Status::Internal(std::string("step failed: ") + e.what());
   }
@@ -212,6 +235,8 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     // What follows a sampled row is not known here, so its sequence takes token 0 and must end with this step.
     batch_.Commit(std::vector<int32_t>(step.shape.samples, 0));
     return Status::Ok();
+  } catch (const StatusError& e) {
+    return e.status();
   } catch (const std::exception& e) {
     return Status::Internal(std::string("step failed: ") + e.what());
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/contract/attention_plan.h"
@@ -22,6 +23,7 @@
 #include "runtime/runner/decode_graphs.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/runner/device_stage.h"
+#include "runtime/runner/model_share.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_runner.h"
 #include "runtime/runner/token_tallies.h"
@@ -41,6 +43,10 @@ class DeviceRunner : public StepRunner {
 
   void Launch(const StepPlan& plan, PendingStep* pending) override;
   Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
+  void Learn(std::span<const SampledId> sampled) override {
+    for (const SampledId& s : sampled) batch_.Learn(s.step_id, s.id, s.token);
+  }
+
   const ModelConfig& config() const override { return net_.config; }
 
   int32_t num_captured_graphs() const { return graphs_ == nullptr ? 0 : graphs_->num_captured(); }
@@ -51,6 +57,8 @@ class DeviceRunner : public StepRunner {
 
   struct Net {
     ModelConfig config;
+    ModelShare share;
+    Ranks ranks;
     Placement placement;
     ops::DType kv_dtype = ops::DType::kF32;
     ParamSet params;
@@ -92,7 +100,7 @@ class DeviceRunner : public StepRunner {
     int64_t stage_bytes = 0;
   };
 
-  DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device);
+  DeviceRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, const ops::DeviceApi& device);
 
   // device_runner_load.cc
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
@@ -107,12 +115,13 @@ class DeviceRunner : public StepRunner {
   StageShape ExactShape() const;
   ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, int32_t decode_workers) const;
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
+  Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
   at::Tensor EnqueueModel(const StagedStep& step);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
   void EnqueueKeep(const StagedStep& step);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   int32_t DecodeSize() const;
-  bool RunStep(StepResult* result);
+  Result<bool> RunStep(StepResult* result);
   // What the host does of a step, for which it waits; the result is whole then.
   void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);
   void PrepareTallies(int buffer);

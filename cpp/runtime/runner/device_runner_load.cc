@@ -16,6 +16,7 @@
 #include "runtime/device/runtime_ops.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
+#include "runtime/nn/talk.h"
 #include "runtime/runner/device_runner.h"
 #include "runtime/runner/kv_scales.h"
 #include "runtime/runner/runner_checks.h"
@@ -60,9 +61,12 @@ Status CheckDeviceLimits(const ModelConfig& c, const RunnerOptions& o, const ops
 
 }  // namespace
 
-DeviceRunner::DeviceRunner(ModelConfig config, const RunnerOptions& options, const ops::DeviceApi& device)
+DeviceRunner::DeviceRunner(ModelConfig config, ModelShare share, const RunnerOptions& options,
+                           const ops::DeviceApi& device)
     : device_(device), batch_(MakeBatchLimits(config, options)) {
   net_.config = std::move(config);
+  net_.share = std::move(share);
+  net_.ranks = options.ranks;
   net_.placement = options.placement;
   // On a device the cache is of the type of the model, or of 8 bits.
   net_.kv_dtype = options.kv_dtype == ops::DType::kF8E4M3 ? options.kv_dtype : options.placement.dtype;
@@ -108,7 +112,8 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
     return Status::Unimplemented("architecture \"" + net_.config.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(table, placement, options.sched.max_model_len, &net_.params, &net_.scratch, options.linear);
+  Builder builder(table, placement, options.sched.max_model_len, net_.share.layers, &net_.params, &net_.scratch,
+                  net_.ranks, options.linear);
   net_.model = entry->build(net_.config, builder);
   ops_.gather = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
@@ -133,7 +138,9 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
     ops_.plan = *plan;
     ops_.bound = *bound;
   }
-  const WeightTarget target{placement, &table, context_.op};
+  WeightTarget target{placement, &table, context_.op};
+  target.layers = net_.share.layers;
+  if (net_.ranks.topology.world() > 1) target.source = tensors;
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
 }
@@ -170,7 +177,7 @@ void DeviceRunner::AllocateBuffers() {
 // K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim]. Not zeroed: nothing reads what no token
 // has written.
 Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors) {
-  const ModelConfig& c = net_.config;
+  const ModelConfig& c = net_.share.config;
   const int32_t block_size = batch_.limits().block_size;
   const int64_t bytes = KvBytesPerBlock(c, block_size, net_.kv_dtype) * num_blocks;
   const int64_t free_bytes = device_.memory().free_bytes;
@@ -188,7 +195,7 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors)
     net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim, net_.kv_dtype});
   }
   context_.kv_layers = net_.kv_layers.data();
-  return SetKvScales(tensors, &net_.kv_layers);
+  return SetKvScales(tensors, net_.share.layers.first, &net_.kv_layers);
 }
 
 // The largest step there can be, so that every buffer has its size and every library its workspace.
@@ -231,13 +238,18 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
   const ops::DeviceApi* device = ops::FindDevice(options.placement.device);
   if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
   FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
-  FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(source.config, options, *device));
+  if (options.ranks.topology.sizes.pipeline > 1) {
+    return Status::Unimplemented("pipeline_parallel_size is " + std::to_string(options.ranks.topology.sizes.pipeline) +
+                                 "; the runner of devices has one stage");
+  }
+  FASTLLM_ASSIGN_OR_RETURN(ModelShare share, ShareOf(source.config, options.ranks.topology));
+  FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(share.config, options, *device));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
     PhaseTimer timer(phases);
     const int64_t free_at_start = device->memory().free_bytes;
-    std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, options, *device));
+    std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, std::move(share), options, *device));
     FASTLLM_ASSIGN_OR_RETURN(
         Sampler sampler, Sampler::Create(RuntimeOps(), ops::Device::kCpu, source.config.vocab_size,
                                          options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
@@ -258,6 +270,8 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks, source.tensors.get()));
     timer.Lap("kv_cache");
     return runner;
+  } catch (const StatusError& e) {
+    return e.status();
   } catch (const std::exception& e) {
     return Status::Internal(std::string("loading the model failed: ") + e.what());
   }

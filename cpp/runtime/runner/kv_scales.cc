@@ -25,12 +25,12 @@ Status ReadScale(const TensorSource& tensors, const std::string& layer, const st
 
 }  // namespace
 
-Status SetKvScales(const TensorSource* tensors, std::vector<ops::KvCacheView>* layers) {
+Status SetKvScales(const TensorSource* tensors, int32_t first_layer, std::vector<ops::KvCacheView>* layers) {
   if (tensors == nullptr) return Status::Ok();
   for (size_t i = 0; i < layers->size(); ++i) {
     ops::KvCacheView& view = (*layers)[i];
     if (view.dtype != ops::DType::kF8E4M3) continue;
-    const std::string layer = "model.layers." + std::to_string(i) + ".self_attn.";
+    const std::string layer = "model.layers." + std::to_string(first_layer + static_cast<int64_t>(i)) + ".self_attn.";
     FASTLLM_RETURN_IF_ERROR(ReadScale(*tensors, layer, "k", &view.k_scale));
     FASTLLM_RETURN_IF_ERROR(ReadScale(*tensors, layer, "v", &view.v_scale));
   }

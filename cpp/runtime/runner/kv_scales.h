@@ -1,6 +1,7 @@
 // Scales of an 8-bit KV cache, from the checkpoint.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "fastllm/status.h"
@@ -9,9 +10,9 @@
 
 namespace fastllm::runtime {
 
-// Sets k_scale and v_scale of each layer where its cache is in 8-bit floats and the checkpoint (null: none) brings
-// them: model.layers.N.self_attn.{k,v}_scale, or the same under self_attn.attn or {k,v}_proj. Errors: kInvalidArgument
-// names a scale that is not one positive number.
-Status SetKvScales(const TensorSource* tensors, std::vector<ops::KvCacheView>* layers);
+// Sets k_scale and v_scale of each layer, the first of which is first_layer of the model, where its cache is in 8-bit
+// floats and the checkpoint (null: none) brings them: model.layers.N.self_attn.{k,v}_scale, or the same under
+// self_attn.attn or {k,v}_proj. Errors: kInvalidArgument names a scale that is not one positive number.
+Status SetKvScales(const TensorSource* tensors, int32_t first_layer, std::vector<ops::KvCacheView>* layers);
 
 }  // namespace fastllm::runtime

@@ -1,22 +1,50 @@
 #include "runtime/runner/logit_probe.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <optional>
 #include <utility>
 
+#include "runtime/comm/memory_hub.h"
 #include "runtime/runner/make_runner.h"
+#include "runtime/runner/rank_team.h"
 
 namespace fastllm::runtime {
 namespace {
 
 constexpr int32_t kBlockSize = 16;
 
-class LocalLogitProbe : public LogitProbe {
- public:
-  explicit LocalLogitProbe(std::unique_ptr<StepRunner> runner) : runner_(std::move(runner)) {}
+constexpr std::chrono::seconds kRankTimeout{60};
 
-  int32_t vocab_size() const override { return runner_->config().vocab_size; }
+class RankedLogitProbe : public LogitProbe {
+ public:
+  // A runner for each thread of the team, made there.
+  static Result<std::unique_ptr<LogitProbe>> Create(const ModelSource& source, const RunnerOptions& options,
+                                                    const LogitProbeOptions& o) {
+    const ParallelSizes sizes{o.tensor_parallel_size, o.pipeline_parallel_size};
+    FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(sizes, kRankTimeout));
+    std::unique_ptr<RankedLogitProbe> probe(new RankedLogitProbe(std::move(hub), sizes.world()));
+    FASTLLM_RETURN_IF_ERROR(probe->team_.Run([&](int32_t rank) -> Status {
+      RunnerOptions own = options;
+      own.ranks = probe->team_.hub().RanksOf(rank);
+      own.num_threads = std::max(1, options.num_threads / sizes.world());
+      FASTLLM_ASSIGN_OR_RETURN(probe->runners_[rank], MakeStepRunner(source, own, nullptr, o.device_runner));
+      return Status::Ok();
+    }));
+    probe->output_rank_ = probe->team_.hub().RanksOf(0).topology.output_rank();
+    return std::unique_ptr<LogitProbe>(std::move(probe));
+  }
+
+  // A runner ends where it lived.
+  ~RankedLogitProbe() override {
+    static_cast<void>(team_.Run([this](int32_t rank) {
+      runners_[rank].reset();
+      return Status::Ok();
+    }));
+  }
+
+  int32_t vocab_size() const override { return runners_[0]->config().vocab_size; }
 
   Result<std::vector<float>> Logits(const std::vector<TokenId>& tokens, int32_t chunk) override {
     if (chunk < 1) return Status::InvalidArgument("chunk is " + std::to_string(chunk) + "; must be at least 1");
@@ -24,13 +52,19 @@ class LocalLogitProbe : public LogitProbe {
     const auto total = static_cast<int32_t>(tokens.size());
     for (int32_t done = 0; done < total;) {
       const int32_t count = std::min(chunk, total - done);
-      FASTLLM_RETURN_IF_ERROR(runner_->ExecuteForLogits(MakePlan(tokens, done, count), &logits));
+      const StepPlan plan = MakePlan(tokens, done, count);
+      FASTLLM_RETURN_IF_ERROR(team_.Run([&](int32_t rank) {
+        std::vector<float> unread;
+        return runners_[rank]->ExecuteForLogits(plan, rank == output_rank_ ? &logits : &unread);
+      }));
       done += count;
     }
     return logits;
   }
 
  private:
+  RankedLogitProbe(std::unique_ptr<MemoryHub> hub, int32_t world) : team_(std::move(hub), world), runners_(world) {}
+
   // The first step of a sequence describes it and removes the one before; all its blocks come at once.
   StepPlan MakePlan(const std::vector<TokenId>& tokens, int32_t done, int32_t count) {
     StepPlan plan;
@@ -52,7 +86,9 @@ class LocalLogitProbe : public LogitProbe {
     return plan;
   }
 
-  std::unique_ptr<StepRunner> runner_;
+  RankTeam team_;
+  std::vector<std::unique_ptr<StepRunner>> runners_;
+  int32_t output_rank_ = 0;
   RequestId id_ = 0;
 };
 
@@ -79,9 +115,7 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
       options.linear,
       ChooseLinearMethod(o.quantization.empty() ? std::nullopt : std::optional(o.quantization), source));
   options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
-  FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
-                           MakeStepRunner(std::move(source), options, nullptr, o.device_runner));
-  return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));
+  return RankedLogitProbe::Create(source, options, o);
 }
 
 }  // namespace fastllm::runtime

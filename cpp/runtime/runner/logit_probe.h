@@ -18,8 +18,10 @@ struct LogitProbeOptions {
   std::string cpu_precision = "auto";
   std::string kv_cache_dtype = "auto";
   std::string attention_backend = "auto";
-  std::string quantization = {};  // empty: unset
-  bool device_runner = false;     // the runner of the devices on the CPU too
+  std::string quantization = {};     // empty: unset
+  bool device_runner = false;        // the runner of the devices on the CPU too
+  int32_t tensor_parallel_size = 1;  // as threads, on the CPU
+  int32_t pipeline_parallel_size = 1;
 };
 
 class LogitProbe {

@@ -12,9 +12,11 @@
 
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
+#include "runtime/nn/talk.h"
 #include "runtime/runner/kv_scales.h"
 #include "runtime/runner/prompt_questions.h"
 #include "runtime/runner/runner_checks.h"
+#include "runtime/runner/step_guard.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -26,8 +28,9 @@ constexpr int64_t kPromptSlabBytes = int64_t{16} << 20;  // of logits that promp
 
 }  // namespace
 
-ModelRunner::ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler)
+ModelRunner::ModelRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, Sampler sampler)
     : config_(std::move(config)),
+      place_{options.ranks, std::move(share)},
       gather_slot_(scratch_.Reserve("gathered", config_.hidden_size)),
       batch_(MakeBatchLimits(config_, options)),
       buffers_(batch_.limits()),
@@ -41,11 +44,14 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   }
   Placement placement;
   placement.attention_backend = options.placement.attention_backend;
-  Builder builder(ops::BuiltinOps(), placement, options.sched.max_model_len, &params_, &scratch_, options.linear);
+  Builder builder(ops::BuiltinOps(), placement, options.sched.max_model_len, place_.share.layers, &params_, &scratch_,
+                  place_.ranks, options.linear);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized};
+  WeightTarget target{
+      {}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized, place_.share.layers};
+  if (place_.ranks.topology.world() > 1) target.source = tensors;
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
   return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
@@ -53,6 +59,7 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
 Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, const RunnerOptions& options,
                                                          PhaseSeconds* phases) {
   FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
+  FASTLLM_ASSIGN_OR_RETURN(ModelShare share, ShareOf(source.config, options.ranks.topology));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
@@ -60,12 +67,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
         Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
                                          options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
-    std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, options, std::move(sampler)));
+    std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, std::move(share), options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     timer.Lap("load_weights");
-    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
+    FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->place_.share.config, options.kv.num_blocks,
                                                             options.kv.block_size, options.kv_dtype));
-    FASTLLM_RETURN_IF_ERROR(SetKvScales(source.tensors.get(), runner->kv_.mutable_layers()));
+    FASTLLM_RETURN_IF_ERROR(
+        SetKvScales(source.tensors.get(), runner->place_.share.layers.first, runner->kv_.mutable_layers()));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
@@ -80,6 +88,10 @@ Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
   FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
   if (batch_.rows().empty()) return at::Tensor();
   context_.input = buffers_.Fill(batch_);
+  if (place_.ranks.topology.world() > 1) {
+    FASTLLM_RETURN_IF_ERROR(
+        CompareSteps(place_.ranks, context_.op, plan.step_id, StepHash(plan.step_id, context_.input)));
+  }
   return model_->Forward(context_);
 }
 
@@ -106,10 +118,20 @@ void ModelRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* resul
   for (int32_t first = 0; first < total; first += slab) {
     const int32_t count = std::min(slab, total - first);
     const at::Tensor logits = GatherLogits(hidden, asked.token_rows().data() + first, count);
+    if (!place_.ranks.topology.gives_output()) continue;
     sampler_.reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
                            std::span(asked.questions()).subspan(first, count), context_.op, answers.data() + first);
   }
-  result->prompt_logprobs = asked.Share(std::move(answers));
+  if (place_.ranks.topology.gives_output()) result->prompt_logprobs = asked.Share(std::move(answers));
+}
+
+// What tensor rank 0 has sampled, on the others as well.
+std::vector<int32_t> ModelRunner::ShareTokens(std::vector<int32_t> tokens) {
+  if (place_.ranks.tensor != nullptr) {
+    ThrowIfError(place_.ranks.tensor->Broadcast(context_.op, tokens.data(), static_cast<int64_t>(tokens.size()),
+                                                CommType::kI32, 0));
+  }
+  return tokens;
 }
 
 Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
@@ -126,7 +148,12 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
   }
   const std::vector<int32_t>& wanted = buffers_.ArrangeLogitRows(sampler_.Arrange());
   const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
-  const std::vector<int32_t>& tokens = sampler_.Run(logits, context_.op);
+  if (!place_.ranks.topology.gives_output()) {
+    result->rows.clear();
+    batch_.Commit(ShareTokens(std::vector<int32_t>(wanted.size())));
+    return Status::Ok();
+  }
+  const std::vector<int32_t> tokens = ShareTokens(sampler_.Run(logits, context_.op));
   for (size_t i = 0; i < tokens.size(); ++i) {
     result->rows[i].tokens.push_back(tokens[i]);
     result->rows[i].error = sampler_.error(i);
@@ -143,10 +170,14 @@ StepResult ModelRunner::Execute(const StepPlan& plan) {
     const c10::InferenceMode inference;
     Result<at::Tensor> hidden = Forward(plan);
     result.status = hidden.status();
-    if (hidden.ok() && hidden->defined()) {
+    if (hidden.ok() && hidden->defined() && !place_.ranks.topology.last_stage()) {
+      batch_.CommitUnknown();
+    } else if (hidden.ok() && hidden->defined()) {
       ReadPromptLogprobs(*hidden, &result);
       result.status = Sample(*hidden, &result);
     }
+  } catch (const StatusError& e) {
+    result.status = e.status();
   } catch (const std::exception& e) {
     result.status = Status::Internal(std::string("step failed: ") + e.what());
   }
@@ -163,9 +194,10 @@ Status ModelRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* l
     FASTLLM_ASSIGN_OR_RETURN(const at::Tensor hidden, Forward(plan));
     std::vector<int32_t> rows(batch_.num_tokens());
     std::iota(rows.begin(), rows.end(), 0);
-    for (int32_t first = 0; first < batch_.num_tokens(); first += kLogitSlab) {
+    for (int32_t first = 0; place_.ranks.topology.last_stage() && first < batch_.num_tokens(); first += kLogitSlab) {
       const int32_t count = std::min(kLogitSlab, batch_.num_tokens() - first);
       const at::Tensor slab = GatherLogits(hidden, rows.data() + first, count);
+      if (!place_.ranks.topology.gives_output()) continue;
       const float* p = slab.const_data_ptr<float>();
       logits->insert(logits->end(), p, p + slab.numel());
     }
@@ -173,6 +205,8 @@ Status ModelRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* l
     std::vector<int32_t> sampled(buffers_.logit_rows().size(), 0);
     batch_.Commit(sampled);
     return Status::Ok();
+  } catch (const StatusError& e) {
+    return e.status();
   } catch (const std::exception& e) {
     return Status::Internal(std::string("step failed: ") + e.what());
   }

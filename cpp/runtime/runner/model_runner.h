@@ -1,11 +1,13 @@
 // ModelRunner: one rank on the CPU: its model, KV cache and batch. Runs StepPlans; prefill, decode and mixed steps take
-// one path.
+// one path. Over several ranks, those of the last pipeline stage have the logits; tensor rank 0 samples and tells the
+// others, and only its results have rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/step/step_plan.h"
@@ -17,6 +19,7 @@
 #include "runtime/nn/param.h"
 #include "runtime/runner/batch_state.h"
 #include "runtime/runner/kv_storage.h"
+#include "runtime/runner/model_share.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_buffers.h"
 #include "runtime/runner/step_runner.h"
@@ -42,10 +45,14 @@ class ModelRunner : public StepRunner {
 
   Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override;
 
+  void Learn(std::span<const SampledId> sampled) override {
+    for (const SampledId& s : sampled) batch_.Learn(s.step_id, s.id, s.token);
+  }
+
   const ModelConfig& config() const override { return config_; }
 
  private:
-  ModelRunner(ModelConfig config, const RunnerOptions& options, Sampler sampler);
+  ModelRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, Sampler sampler);
 
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   // Applies the plan and runs the model: hidden states [num_tokens, hidden].
@@ -53,8 +60,15 @@ class ModelRunner : public StepRunner {
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   Status Sample(const at::Tensor& hidden, StepResult* result);
+  std::vector<int32_t> ShareTokens(std::vector<int32_t> tokens);
+
+  struct Place {
+    Ranks ranks;
+    ModelShare share;
+  };
 
   ModelConfig config_;
+  Place place_;
   ParamSet params_;
   Scratch scratch_;
   Scratch::Slot gather_slot_;

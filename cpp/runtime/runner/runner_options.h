@@ -12,6 +12,7 @@
 #include "fastllm/logits_processor.h"
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
+#include "runtime/comm/ranks.h"
 #include "runtime/models/model_config.h"
 #include "runtime/quant/linear_method.h"
 #include "runtime/runner/device_memory.h"
@@ -33,6 +34,7 @@ struct RunnerOptions {
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
   LinearMethod linear;
+  Ranks ranks;                 // this runner's place among others; one rank by default
   bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
 

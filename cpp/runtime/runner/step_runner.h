@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -41,16 +42,28 @@ struct PendingStep {
   void Finish();
 };
 
+// A token that the last pipeline stage sampled, for the ranks of the other stages. Plain data.
+struct SampledId {
+  uint64_t step_id = 0;  // of the plan that sampled it
+  RequestId id = 0;
+  TokenId token = 0;  // -1 as in SampledRow
+};
+
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
+
+  // Tells a rank of a stage that does not sample what was sampled: in order of the steps, before the launch of a plan
+  // that runs these sequences again. What belongs to sequences that have gone meanwhile has no effect. On ranks of the
+  // last stage this is not called: they share the tokens among themselves within the step.
+  virtual void Learn(std::span<const SampledId> sampled) = 0;
 
   // Starts a plan; plans run in the order of their launches. *step is made anew, with what memory it holds. Never
   // throws: failures are in the result's status.
   virtual void Launch(const StepPlan& plan, PendingStep* step) = 0;
 
   // Runs a plan and appends the logits of all its tokens, [total_tokens, vocab], to `logits` instead of sampling; the
-  // rows must not sample, or their sequences end with this step.
+  // rows must not sample, or their sequences end with this step. On the CPU nothing where another rank has the output.
   virtual Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) = 0;
 
   virtual const ModelConfig& config() const = 0;

@@ -64,13 +64,19 @@ void Decode(WeightType type, const uint8_t* data, int64_t count, float* out) {
   FASTLLM_CHECK(false, "weight type " + std::to_string(static_cast<int>(type)));
 }
 
-}  // namespace
-
-void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) {
+// The rows of the tensor.
+int64_t CheckRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
   FASTLLM_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= rows,
                 "rows [" + std::to_string(row_begin) + ", " + std::to_string(row_end) + ") of " + Quoted(tensor.name) +
                     ", which has " + std::to_string(rows));
+  return rows;
+}
+
+}  // namespace
+
+void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) {
+  const int64_t rows = CheckRows(tensor, row_begin, row_end);
   const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
   if (row_begin == row_end || row == 0) return;
   const int64_t block = WeightBlockElements(tensor.type);
@@ -79,6 +85,24 @@ void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end
                 "rows of " + Quoted(tensor.name) + " are not whole " + WeightTypeName(tensor.type) + " blocks");
   const uint8_t* data = tensor.data + row_begin * row / block * WeightBlockBytes(tensor.type);
   Decode(tensor.type, data, (row_end - row_begin) * row, out);
+}
+
+void DequantizeColumns(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end,
+                       float* out) {
+  const int64_t rows = CheckRows(tensor, row_begin, row_end);
+  const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
+  FASTLLM_CHECK(col_begin >= 0 && col_begin <= col_end && col_end <= row,
+                "values [" + std::to_string(col_begin) + ", " + std::to_string(col_end) + ") of the rows of " +
+                    Quoted(tensor.name) + ", which have " + std::to_string(row));
+  const int64_t block = WeightBlockElements(tensor.type);
+  FASTLLM_CHECK(
+      col_begin % block == 0 && col_end % block == 0 && row % block == 0,
+      "a part of the rows of " + Quoted(tensor.name) + " is not whole " + WeightTypeName(tensor.type) + " blocks");
+  const int64_t row_bytes = row / block * WeightBlockBytes(tensor.type);
+  const uint8_t* data = tensor.data + row_begin * row_bytes + col_begin / block * WeightBlockBytes(tensor.type);
+  for (int64_t r = row_begin; r < row_end; ++r, data += row_bytes, out += col_end - col_begin) {
+    Decode(tensor.type, data, col_end - col_begin, out);
+  }
 }
 
 }  // namespace fastllm::runtime

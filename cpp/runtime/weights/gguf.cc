@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "runtime/weights/gguf_header.h"
-#include "runtime/weights/mapped_file.h"
 #include "runtime/weights/tensor_list.h"
 
 namespace fastllm::runtime {

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/weights/mapped_file.h"
 #include "runtime/weights/tensor_source.h"
 
 namespace fastllm::runtime {
@@ -27,6 +28,7 @@ class GgufFile : public TensorSource {
   const GgufMetadata& metadata() const;
   const TensorInfo* Find(std::string_view name) const override;
   const std::vector<TensorInfo>& tensors() const override;
+  void DropPages(const uint8_t* data, size_t bytes) const override { DropMappedPages(data, bytes); }
 
  private:
   struct Impl;

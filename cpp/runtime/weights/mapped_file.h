@@ -30,4 +30,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Takes the pages that hold these bytes of a mapped file out of the process's resident memory; the kernel's file cache
+// keeps them.
+void DropMappedPages(const uint8_t* data, size_t bytes);
+
 }  // namespace fastllm::runtime

@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/weights/mapped_file.h"
 #include "runtime/weights/quoted.h"
 #include "runtime/weights/safetensors_header.h"
 #include "runtime/weights/tensor_list.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/weights/mapped_file.h"
 #include "runtime/weights/tensor_source.h"
 
 namespace fastllm::runtime {
@@ -22,6 +23,7 @@ class SafetensorsSource : public TensorSource {
 
   const TensorInfo* Find(std::string_view name) const override;
   const std::vector<TensorInfo>& tensors() const override;
+  void DropPages(const uint8_t* data, size_t bytes) const override { DropMappedPages(data, bytes); }
   Result<const TensorInfo*> Get(std::string_view name) const override;
 
  private:

@@ -60,6 +60,9 @@ class TensorSource {
   // Find for a tensor that the caller cannot do without. Errors: kNotFound names the tensor; kUnimplemented names a
   // tensor that is in the file but stored in a type without a reader (an integer buffer of a safetensors file).
   virtual Result<const TensorInfo*> Get(std::string_view name) const;
+  // Lets the memory of the pages around these bytes of the tensors' data go; they are read from the file again when
+  // somebody looks at them. Any thread.
+  virtual void DropPages(const uint8_t* data, size_t bytes) const;
 };
 
 // Writes tensor rows [row_begin, row_end) of the outermost dimension as float32 to out, (row_end - row_begin) *
@@ -68,5 +71,9 @@ class TensorSource {
 // ranges of rows side by side. The result is exact: every product of a block format fits float32's 24 bits, so a
 // value is rounded once at most, and has the same bits with and without fused multiply-add.
 void DequantizeRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out);
+
+// The same of values [col_begin, col_end) of each row, one row behind the other in out. They must be whole blocks.
+void DequantizeColumns(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end,
+                       float* out);
 
 }  // namespace fastllm::runtime

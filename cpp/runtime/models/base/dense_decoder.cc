@@ -1,14 +1,16 @@
 #include "runtime/models/base/dense_decoder.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/nn/attention.h"
 #include "runtime/nn/embedding.h"
-#include "runtime/nn/linear.h"
 #include "runtime/nn/mlp.h"
 #include "runtime/nn/rms_norm.h"
 #include "runtime/nn/rotary.h"
+#include "runtime/nn/stage.h"
+#include "runtime/nn/vocab_head.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -29,50 +31,64 @@ struct DecoderLayer {
   GatedMlp mlp;
 };
 
+// Of the layers, and of what comes before and after them, what the builder asks for.
 class DenseDecoder : public Model {
  public:
   DenseDecoder(const ModelConfig& c, Builder& b)
-      : embed_(b, "embed_tokens", c.vocab_size, c.hidden_size),
+      : stage_(b),
         rotary_(b, c.rope),
-        norm_(b, "norm", c.hidden_size, c.rms_norm_eps),
-        lm_head_(c.tie_word_embeddings ? Linear(b, embed_.weight())
-                                       : Linear(b, "lm_head", {c.vocab_size}, c.hidden_size, false)),
         residual_(b.Buffer("residual", c.hidden_size)),
-        hidden_(b.Buffer("hidden", c.hidden_size)),
-        logits_(b.Float32Buffer("logits", c.vocab_size)) {
-    layers_.reserve(c.num_layers);
-    for (int32_t i = 0; i < c.num_layers; ++i) layers_.emplace_back(c, b, "layers." + std::to_string(i), i);
+        hidden_(b.Buffer("hidden", c.hidden_size)) {
+    if (stage_.begins()) embed_.emplace(b, "embed_tokens", c.vocab_size, c.hidden_size);
+    layers_.reserve(stage_.last_layer() - stage_.first_layer());
+    for (int32_t i = stage_.first_layer(); i < stage_.last_layer(); ++i) {
+      layers_.emplace_back(c, b, "layers." + std::to_string(i), i - stage_.first_layer());
+    }
+    if (!stage_.ends()) return;
+    norm_.emplace(b, "norm", c.hidden_size, c.rms_norm_eps);
+    if (c.tie_word_embeddings && embed_) {
+      head_.emplace(b, embed_->weight(), c.vocab_size);
+    } else {
+      head_.emplace(b, c.tie_word_embeddings ? "embed_tokens" : "lm_head", c.vocab_size, c.hidden_size);
+    }
   }
 
   const at::Tensor& Forward(const ForwardContext& ctx) override {
     const at::Tensor& residual = ctx.scratch->Rows(residual_, ctx.input.num_tokens);
     const at::Tensor& x = ctx.scratch->Rows(hidden_, ctx.input.num_tokens);
-    embed_.Forward(ctx, residual);
+    if (embed_) {
+      embed_->Forward(ctx, residual);
+    } else {
+      stage_.Take(ctx, {&residual, &x});
+    }
     for (size_t i = 0; i < layers_.size(); ++i) {
       DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
-      layer.attention.Forward(ctx, rotary_, NormedInput{layer.input_norm, x, residual, /*add=*/i > 0}, x);
+      const bool add = i > 0 || !embed_;
+      layer.attention.Forward(ctx, rotary_, NormedInput{layer.input_norm, x, residual, add}, x);
       layer.mlp.Forward(ctx, NormedInput{layer.mlp_norm, x, residual, /*add=*/true}, x);
     }
-    norm_.AddForward(ctx, x, residual, x);
+    if (norm_) {
+      norm_->AddForward(ctx, x, residual, x);
+    } else {
+      stage_.Pass(ctx, {&residual, &x});
+    }
     return x;
   }
 
   const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) override {
-    const at::Tensor& logits = ctx.scratch->Rows(logits_, hidden.size(0));
-    lm_head_.Forward(ctx, hidden, logits);
-    return logits;
+    return head_->Forward(ctx, hidden);
   }
 
  private:
-  Embedding embed_;
+  Stage stage_;
+  std::optional<Embedding> embed_;
   std::vector<DecoderLayer> layers_;
   Rotary rotary_;
-  RmsNorm norm_;
-  Linear lm_head_;
+  std::optional<RmsNorm> norm_;
+  std::optional<VocabHead> head_;
   Scratch::Slot residual_;
   Scratch::Slot hidden_;
-  Scratch::Slot logits_;
 };
 
 }  // namespace

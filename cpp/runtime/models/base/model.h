@@ -11,10 +11,12 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Hidden states of the step's tokens, after the final norm: [num_tokens, hidden]. Valid until the next call.
+  // Hidden states of the step's tokens, after the final norm: [num_tokens, hidden]. Valid until the next call. Where
+  // the object holds only part of the layers, and not the last: what has gone on to the next part.
   virtual const at::Tensor& Forward(const ForwardContext& ctx) = 0;
 
-  // Logits of some hidden states: [rows, hidden] -> [rows, vocab]. Valid until the next call.
+  // Logits of some hidden states: [rows, hidden] -> [rows, vocab]. Valid until the next call. Only with the last
+  // layers.
   virtual const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) = 0;
 };
 

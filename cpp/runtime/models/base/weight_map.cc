@@ -1,38 +1,33 @@
 #include "runtime/models/base/weight_map.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <exception>
-#include <functional>
-#include <memory>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
-#include "ops/contract/fp8.h"
-#include "ops/contract/random_fill.h"
-#include "ops/table/device.h"
+#include "runtime/models/base/weight_memory.h"
 #include "runtime/models/base/weight_writer.h"
 #include "runtime/quant/pack.h"
-#include "runtime/tensor/host_memory.h"
 
 namespace fastllm::runtime {
 namespace {
 
 constexpr int64_t kChunkElements = 1 << 18;  // work unit of the loading threads: 1 MiB of float32
-constexpr int64_t kAlignment = 64;           // bytes, of every parameter
 
 // Rows [begin, end) of one part of a parameter; panels of a packed one.
 struct FillTask {
   const TensorInfo* tensor = nullptr;
   const Param* param = nullptr;
-  int64_t part_row = 0;  // first row of the part inside the parameter
+  const Slice* rows = nullptr;  // of the tensor, that the part holds
+  int64_t part_row = 0;         // first row of the part inside the parameter
   int64_t begin = 0;
   int64_t end = 0;
   uint8_t* packed = nullptr;           // where a packed part begins
@@ -44,6 +39,12 @@ struct CheckpointPart {
   const TensorInfo* tensor = nullptr;
   const TensorInfo* scales = nullptr;  // of one in 8-bit floats
 };
+
+// Bytes of one row of a tensor as it is stored.
+int64_t RowBytes(const TensorInfo& t) {
+  return t.shape.empty() || t.shape[0] == 0 ? static_cast<int64_t>(t.nbytes)
+                                            : static_cast<int64_t>(t.nbytes) / t.shape[0];
+}
 
 // "layers.3.attn.qkv.weight" -> {"layers.{}.attn.qkv.weight", "3"}; no number: the name itself and "".
 std::pair<std::string, std::string> SplitLayer(std::string_view name) {
@@ -71,113 +72,61 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
-int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t PaddedBytes(const Param& p, const Placement& placement) {
-  if (p.is_fp8) return RoundUp(p.numel()) + RoundUp(p.rows() * static_cast<int64_t>(sizeof(float)));
-  int64_t bytes = p.is_packed() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
-  for (const ops::QuantWeight& w : p.packed) bytes += ops::PackedBytes(w.format, w.n, w.k);
-  return RoundUp(bytes);
-}
-
-// What keeps the memory of all parameters alive, and where it is.
-struct Slab {
-  std::shared_ptr<void> owner;
-  char* data = nullptr;
-};
-
-// One mapping with huge pages.
-Result<Slab> HostSlab(int64_t bytes) {
-  FASTLLM_ASSIGN_OR_RETURN(HostMemory mapped, HostMemory::Map(static_cast<size_t>(bytes), /*huge_pages=*/true));
-  auto memory = std::make_shared<HostMemory>(std::move(mapped));
-  return Slab{memory, static_cast<char*>(memory->data())};
-}
-
-Result<Slab> DeviceSlab(int64_t bytes, const Placement& placement) {
-  const ops::DeviceApi* device = ops::FindDevice(placement.device);
-  FASTLLM_CHECK(device != nullptr, "weights for a device that is not there");
-  const ops::DeviceMemoryInfo memory = device->memory();
-  if (bytes > memory.free_bytes) {
-    return Status::ResourceExhausted("the weights need " + std::to_string(bytes) + " bytes of device memory; " +
-                                     std::to_string(memory.free_bytes) + " of " + std::to_string(memory.total_bytes) +
-                                     " are free on " + device->name());
-  }
-  auto tensor = std::make_shared<at::Tensor>(at::empty({bytes}, placement.Options(at::kByte)));
-  return Slab{tensor, static_cast<char*>(tensor->data_ptr())};
-}
-
-// One slab for all parameters; each tensor keeps it alive.
-Status Allocate(const Placement& placement, ParamSet& params) {
-  const bool host = placement.device == ops::Device::kCpu;
-  const int64_t bytes = ParamBytes(params, placement);
-  FASTLLM_ASSIGN_OR_RETURN(const Slab slab, host ? HostSlab(bytes) : DeviceSlab(bytes, placement));
-  params.Keep(slab.owner);
-  int64_t offset = 0;
-  for (const auto& p : params.all()) {
-    if (p->is_packed()) {
-      const auto* data = reinterpret_cast<const uint8_t*>(slab.data) + offset;
-      for (ops::QuantWeight& w : p->packed) {
-        w.data = data;
-        data += ops::PackedBytes(w.format, w.n, w.k);
-      }
-      offset += PaddedBytes(*p, placement);
-      continue;
-    }
-    const auto view = [&](int64_t at, std::vector<int64_t> shape, ops::DType type) {
-      return at::from_blob(slab.data + at, shape, [owner = slab.owner](void*) {}, placement.Options(type));
-    };
-    std::vector<int64_t> shape = {p->rows()};
-    if (p->cols != 0) shape.push_back(p->cols);
-    p->value = view(offset, shape, p->is_fp8 ? ops::DType::kF8E4M3 : placement.dtype);
-    if (p->is_fp8) p->scale = view(offset + RoundUp(p->numel()), {p->rows()}, ops::DType::kF32);
-    offset += PaddedBytes(*p, placement);
-  }
-  return Status::Ok();
-}
-
-void AddTasks(const CheckpointPart& part, const Param& param, int64_t part_row, int64_t rows,
+void AddTasks(const CheckpointPart& from, const Param& param, const Slice& part, int64_t part_row,
               std::vector<FillTask>* tasks) {
   const int64_t step = std::max<int64_t>(1, kChunkElements / param.row_elements());
-  for (int64_t r = 0; r < rows; r += step) {
-    tasks->push_back({part.tensor, &param, part_row, r, std::min(rows, r + step), nullptr, part.scales});
+  for (int64_t r = 0; r < part.size; r += step) {
+    tasks->push_back({from.tensor, &param, &part, part_row, r, std::min(part.size, r + step), nullptr, from.scales});
   }
 }
 
-void AddPackedTasks(const TensorInfo* tensor, const Param& param, const ops::QuantWeight& w,
+void AddPackedTasks(const TensorInfo* tensor, const Param& param, const Slice& part, const ops::QuantWeight& w,
                     std::vector<FillTask>* tasks) {
-  const int64_t step = std::max<int64_t>(1, kChunkElements / param.cols / ops::kQuantPanel);
+  const int64_t step = std::max<int64_t>(1, kChunkElements / param.cols.size / ops::kQuantPanel);
   const int64_t panels = ops::NumPanels(w.n);
   for (int64_t p = 0; p < panels; p += step) {
     // The memory is the ParamSet's own; the blocks see it as const.
-    tasks->push_back({tensor, &param, 0, p, std::min(panels, p + step), const_cast<uint8_t*>(w.data)});
+    tasks->push_back({tensor, &param, &part, 0, p, std::min(panels, p + step), const_cast<uint8_t*>(w.data)});
   }
 }
 
 // Describes the parameter as packed when all its parts can be.
 void TryPack(const std::vector<CheckpointPart>& parts, Param* param) {
-  if (param->cols == 0 || param->is_fp8) return;
+  if (param->cols.size == 0 || param->is_fp8) return;
   std::vector<ops::QuantWeight> packed;
-  for (const CheckpointPart& part : parts) {
-    const auto format = QuantFormatOf(part.tensor->type);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto format = QuantFormatOf(parts[i].tensor->type);
     if (!format) return;
     packed.push_back(
-        {nullptr, static_cast<int32_t>(part.tensor->shape[0]), static_cast<int32_t>(param->cols), *format});
+        {nullptr, static_cast<int32_t>(param->parts[i].size), static_cast<int32_t>(param->cols.size), *format});
   }
   param->packed = std::move(packed);
 }
 
 void RunTask(const FillTask& t, const WeightTarget& target, WeightWriter& writer) {
+  const Slice& cols = t.param->cols;
+  const int64_t row_bytes = RowBytes(*t.tensor);
+  int64_t begin = t.rows->begin + t.begin, end = t.rows->begin + t.end;
   if (t.packed != nullptr) {
-    return PackPanels(*QuantFormatOf(t.tensor->type), t.tensor->data, t.tensor->shape[0],
-                      static_cast<int32_t>(t.param->cols), t.begin, t.end, t.packed);
+    const uint8_t* blocks = t.tensor->data + t.rows->begin * row_bytes +
+                            cols.begin / WeightBlockElements(t.tensor->type) * WeightBlockBytes(t.tensor->type);
+    PackPanels(*QuantFormatOf(t.tensor->type), blocks, t.rows->size, static_cast<int32_t>(cols.size), t.begin, t.end,
+               t.packed, row_bytes);
+    begin = t.rows->begin + t.begin * ops::kQuantPanel;
+    end = t.rows->begin + std::min(t.rows->size, t.end * ops::kQuantPanel);
+  } else {
+    const int64_t row = t.part_row + t.begin, first = row * t.param->row_elements();
+    auto* const to = static_cast<char*>(t.param->value.data_ptr());
+    if (t.param->is_fp8) {
+      writer.WriteFp8(*t.tensor, t.scales, begin, end, reinterpret_cast<uint8_t*>(to) + first,
+                      t.param->scale.data_ptr<float>() + row);
+    } else {
+      writer.Write(*t.tensor, begin, end, cols, to + first * ops::DTypeSize(target.placement.dtype));
+    }
   }
-  const int64_t row = t.part_row + t.begin, first = row * t.param->row_elements();
-  auto* const to = static_cast<char*>(t.param->value.data_ptr());
-  if (t.param->is_fp8) {
-    return writer.WriteFp8(*t.tensor, t.scales, t.begin, t.end, reinterpret_cast<uint8_t*>(to) + first,
-                           t.param->scale.data_ptr<float>() + row);
+  if (target.source != nullptr) {
+    target.source->DropPages(t.tensor->data + begin * row_bytes, static_cast<size_t>((end - begin) * row_bytes));
   }
-  writer.Write(*t.tensor, t.begin, t.end, to + first * ops::DTypeSize(target.placement.dtype));
 }
 
 // Runs the tasks on a team of threads, each with its own writer.
@@ -216,14 +165,31 @@ Result<const TensorInfo*> FindScales(const TensorSource& source, const TensorInf
                                  std::to_string(tensor.shape[0]) + " rows of " + tensor.name);
 }
 
-Result<CheckpointPart> FindPart(const TensorSource& source, const Param& param, int32_t part, const std::string& name) {
+// Whether a tensor can be cut as the parameter is.
+Status CheckCut(const TensorInfo& tensor, const Param& param, const Slice& rows, const WeightRule& rule) {
+  FASTLLM_RETURN_IF_ERROR(CheckWhole(param));
+  FASTLLM_CHECK(
+      (rows.whole() || rule.shard == ShardAxis::kRows) && (param.cols.whole() || rule.shard == ShardAxis::kCols),
+      "the weight map does not say that " + param.name + " may be cut in this way");
+  const int64_t block = WeightBlockElements(tensor.type);
+  if (param.cols.begin % block == 0 && param.cols.size % block == 0) return Status::Ok();
+  return Status::InvalidArgument("tensor " + tensor.name + ": a rank's share of " + std::to_string(param.cols.size) +
+                                 " of the " + std::to_string(param.cols.full) + " columns is not whole blocks of " +
+                                 std::to_string(block) + " (" + WeightTypeName(tensor.type) + ")");
+}
+
+// What fills a part, of which the parameter may hold a share.
+Result<CheckpointPart> FindPart(const TensorSource& source, const Param& param, int32_t part, const WeightRule& rule,
+                                const std::string& name) {
+  const Slice& rows = param.parts[part];
   FASTLLM_ASSIGN_OR_RETURN(const TensorInfo* tensor, source.Get(name));
-  std::vector<int64_t> expected = {param.part_rows[part]};
-  if (param.cols != 0) expected.push_back(param.cols);
+  std::vector<int64_t> expected = {rows.full};
+  if (param.cols.size != 0) expected.push_back(param.cols.full);
   if (tensor->shape != expected) {
     return Status::InvalidArgument("tensor " + name + " has shape " + ShapeText(tensor->shape) +
                                    "; the config asks for " + ShapeText(expected));
   }
+  FASTLLM_RETURN_IF_ERROR(CheckCut(*tensor, param, rows, rule));
   CheckpointPart found{tensor, nullptr};
   if (tensor->type != WeightType::kF8E4M3) return found;
   if (!param.is_fp8) {
@@ -234,7 +200,32 @@ Result<CheckpointPart> FindPart(const TensorSource& source, const Param& param, 
   return found;
 }
 
-Status CheckAllUsed(const TensorSource& source, const WeightMap& map, const std::unordered_set<std::string>& used) {
+// The layer in a checkpoint name that `pattern` describes ("{}" stands for it); -1: a name without layers; nullopt: not
+// described.
+std::optional<int64_t> LayerIn(std::string_view pattern, std::string_view name) {
+  const size_t at = pattern.find("{}");
+  if (at == std::string_view::npos) return pattern == name ? std::optional<int64_t>(-1) : std::nullopt;
+  const std::string_view head = pattern.substr(0, at), tail = pattern.substr(at + 2);
+  if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) return std::nullopt;
+  const std::string_view digits = name.substr(head.size(), name.size() - head.size() - tail.size());
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), layer);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return layer;
+}
+
+// Whether a tensor is for layers that are not built here, or for what comes before or after all layers.
+bool IsOfOtherStage(const WeightMap& map, bool gguf_names, const LayerSpan& layers, std::string_view name) {
+  return std::any_of(map.rules.begin(), map.rules.end(), [&](const WeightRule& rule) {
+    const auto layer = LayerIn(gguf_names ? rule.gguf : rule.hf, name);
+    if (!layer) return false;
+    return *layer < 0 ? !layers.begins() || !layers.ends()
+                      : *layer < layers.total && (*layer < layers.first || *layer >= layers.last);
+  });
+}
+
+Status CheckAllUsed(const TensorSource& source, const WeightMap& map, bool gguf_names, const LayerSpan& layers,
+                    const std::unordered_set<std::string>& used) {
   std::string first;
   int64_t count = 0;
   for (const TensorInfo& t : source.tensors()) {
@@ -242,7 +233,7 @@ Status CheckAllUsed(const TensorSource& source, const WeightMap& map, const std:
                                      [&](std::string_view pattern) { return MatchesGlob(pattern, t.name); });
     // Scales of an 8-bit KV cache: read by those who have one.
     const bool of_cache = t.name.ends_with(".k_scale") || t.name.ends_with(".v_scale");
-    if (ignored || of_cache || used.contains(t.name)) continue;
+    if (ignored || of_cache || used.contains(t.name) || IsOfOtherStage(map, gguf_names, layers, t.name)) continue;
     if (count++ == 0) first = t.name;
   }
   if (count == 0) return Status::Ok();
@@ -256,116 +247,72 @@ std::vector<FillTask> MakeTasks(const ParamSet& params, const std::vector<std::v
     const Param& param = *params.all()[i];
     int64_t row = 0;
     for (size_t part = 0; part < parts[i].size(); ++part) {
+      const Slice& slice = param.parts[part];
       if (param.is_packed()) {
-        AddPackedTasks(parts[i][part].tensor, param, param.packed[part], &tasks);
+        AddPackedTasks(parts[i][part].tensor, param, slice, param.packed[part], &tasks);
       } else {
-        AddTasks(parts[i][part], param, row, param.part_rows[part], &tasks);
-        row += param.part_rows[part];
+        AddTasks(parts[i][part], param, slice, row, &tasks);
+        row += slice.size;
       }
     }
   }
   return tasks;
 }
 
-// SplitMix64's output function (Steele, Lea, Flood 2014): a well mixed hash of a counter.
-uint64_t Mix(uint64_t z) {
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+// Bytes of a checkpoint tensor that a rank reads for a part.
+int64_t BytesRead(const TensorInfo& tensor, const Param& param, const Slice& part) {
+  const int64_t block = WeightBlockElements(tensor.type);
+  const int64_t row = param.cols.size == 0 ? RowBytes(tensor) : param.cols.size / block * WeightBlockBytes(tensor.type);
+  return part.size * row;
 }
 
-// Room for the floats of one matrix at a time, where the weights are, and what makes 8-bit ones of them.
-class FloatsForFp8 {
- public:
-  FloatsForFp8(const ParamSet& params, const WeightTarget& target) : target_(target) {
-    int64_t most = 0;
-    for (const auto& p : params.all()) most = std::max(most, p->is_fp8 ? p->numel() : 0);
-    if (most > 0) memory_ = at::empty({most}, target.placement.Options(target.placement.dtype));
+const WeightRule* FindRule(const WeightMap& map, std::string_view pattern, int32_t part) {
+  for (const WeightRule& rule : map.rules) {
+    if (rule.param == pattern && rule.part == part) return &rule;
   }
-  void* memory() const { return memory_.data_ptr(); }
-  Status Quantize(const Param& p) const {
-    FASTLLM_ASSIGN_OR_RETURN(const auto quantize,
-                             target_.ops->Resolve<ops::QuantizeFp8Fn>(
-                                 {ops::OpId::kQuantizeFp8, target_.placement.device, target_.placement.dtype}));
-    quantize({{static_cast<uint8_t*>(p.value.data_ptr()), p.scale.data_ptr<float>()},
-              memory_.data_ptr(),
-              static_cast<int32_t>(p.rows()),
-              static_cast<int32_t>(p.cols)},
-             target_.context);
-    return Status::Ok();
-  }
-  // Before the room is given back.
-  void Finish() const {
-    if (memory_.defined()) ops::FindDevice(target_.placement.device)->Synchronize(target_.context.stream);
-  }
+  return nullptr;
+}
 
- private:
-  const WeightTarget& target_;
-  at::Tensor memory_;
-};
+std::string NameIn(const WeightRule& rule, bool gguf, const std::string& layer) {
+  std::string name(gguf ? rule.gguf : rule.hf);
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, layer);
+  return name;
+}
 
 }  // namespace
 
 std::string WeightName(const WeightMap& map, std::string_view param, int32_t part, bool gguf) {
   const auto [pattern, layer] = SplitLayer(param);
-  for (const WeightRule& rule : map.rules) {
-    if (rule.param != pattern || rule.part != part) continue;
-    std::string name(gguf ? rule.gguf : rule.hf);
-    if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, layer);
-    return name;
-  }
-  return "";
+  const WeightRule* rule = FindRule(map, pattern, part);
+  return rule == nullptr ? "" : NameIn(*rule, gguf, layer);
 }
 
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params) {
   std::unordered_set<std::string> used;
   std::vector<std::vector<CheckpointPart>> parts;  // of each parameter
+  int64_t bytes_read = 0;
   for (const auto& param : params.all()) {
+    const auto [pattern, layer] = SplitLayer(param->name);
     auto& of_param = parts.emplace_back();
-    for (int32_t part = 0; part < static_cast<int32_t>(param->part_rows.size()); ++part) {
-      const std::string name = WeightName(map, param->name, part, gguf_names);
-      FASTLLM_CHECK(!name.empty(),
+    for (int32_t part = 0; part < static_cast<int32_t>(param->parts.size()); ++part) {
+      const WeightRule* rule = FindRule(map, pattern, part);
+      FASTLLM_CHECK(rule != nullptr && !NameIn(*rule, gguf_names, layer).empty(),
                     "the weight map has no rule for part " + std::to_string(part) + " of " + param->name);
-      FASTLLM_ASSIGN_OR_RETURN(const CheckpointPart found, FindPart(source, *param, part, name));
+      const std::string name = NameIn(*rule, gguf_names, layer);
+      FASTLLM_ASSIGN_OR_RETURN(const CheckpointPart found, FindPart(source, *param, part, *rule, name));
+      bytes_read += BytesRead(*found.tensor, *param, param->parts[part]);
       used.insert(name);
       if (found.scales != nullptr) used.insert(found.scales->name);
       of_param.push_back(found);
     }
     if (target.keep_quantized) TryPack(of_param, param.get());
   }
-  FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, used));
-  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, gguf_names, target.layers, used));
+  FASTLLM_RETURN_IF_ERROR(AllocateWeights(target.placement, params));
   RunTasks(MakeTasks(params, parts), target);
+  if (target.bytes_read != nullptr) *target.bytes_read = bytes_read;
   return Status::Ok();
-}
-
-Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params) {
-  FASTLLM_ASSIGN_OR_RETURN(const auto fill,
-                           target.ops->Resolve<ops::RandomFillFn>(
-                               {ops::OpId::kRandomFill, target.placement.device, target.placement.dtype}));
-  FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
-  FloatsForFp8 floats(params, target);
-  for (const auto& p : params.all()) {
-    ops::RandomFillParams r;
-    r.out = p->is_fp8 ? floats.memory() : p->value.data_ptr();
-    r.key = Mix(seed ^ std::hash<std::string>{}(p->name));
-    r.count = p->numel();
-    r.mean = p->init == ParamInit::kNorm ? 1.0f : 0.0f;
-    // A uniform variable on [-1, 1) has the standard deviation 1 / sqrt(3).
-    r.scale = 0.02f * 1.7320508f;
-    fill(r, target.context);
-    if (p->is_fp8) FASTLLM_RETURN_IF_ERROR(floats.Quantize(*p));
-  }
-  floats.Finish();
-  return Status::Ok();
-}
-
-int64_t ParamBytes(const ParamSet& params, const Placement& placement) {
-  int64_t bytes = 0;
-  for (const auto& p : params.all()) bytes += PaddedBytes(*p, placement);
-  return bytes;
 }
 
 }  // namespace fastllm::runtime

@@ -41,17 +41,21 @@ struct WeightTarget {
   const ops::OpTable* ops = nullptr;
   ops::OpContext context;  // num_threads threads read the files; copies to a device go over context.stream
   bool keep_quantized = false;
+  LayerSpan layers = {};                 // that the parameters are of; other stages' tensors are left alone
+  const TensorSource* source = nullptr;  // when set: its pages leave this process's memory once they have been read
+  int64_t* bytes_read = nullptr;         // when set: becomes the bytes read of the checkpoint
 };
 
-// Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed
-// blocks where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be
-// used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
-// found shape, or one that nothing in the model uses; kResourceExhausted says what the weights need and what is free.
+// Allocates every parameter and fills it from `source`, reading no more than the parameters hold: in the placement's
+// type, or with keep_quantized as packed blocks where all parts of a matrix are stored in a format that has a packed
+// one. Every tensor of the source must be used or ignored, or be another stage's. Errors: kNotFound names a missing
+// tensor; kInvalidArgument names a tensor with its expected and found shape, one that nothing in the model uses, or one
+// of quantised blocks that a rank's share would cut; kResourceExhausted says what the weights need and what is free.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params);
 
 // Random weights that are a function of (seed, parameter, element) alone, the same on every device up to the rounding
-// to its type: matrices uniform with standard deviation 0.02, norms near 1, biases near 0.
+// to its type and in every share: matrices uniform with standard deviation 0.02, norms near 1, biases near 0.
 Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& params);
 
 // Bytes that the parameters take, packed or in the placement's type.

@@ -19,6 +19,14 @@ bool StoredAs(WeightType type, ops::DType dtype) {
          (type == WeightType::kBF16 && dtype == ops::DType::kBF16);
 }
 
+void Decode(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, float* to) {
+  if (cols.whole()) {
+    DequantizeRows(tensor, begin, end, to);
+  } else {
+    DequantizeColumns(tensor, begin, end, cols.begin, cols.begin + cols.size, to);
+  }
+}
+
 template <typename T>
 void ConvertTo(const float* from, int64_t n, void* to) {
   T* out = static_cast<T*>(to);
@@ -48,14 +56,21 @@ WeightWriter::~WeightWriter() {
   }
 }
 
-void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to) {
+void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, int64_t elements,
+                           void* to) {
   if (StoredAs(tensor.type, placement_.dtype)) {
-    const int64_t row_bytes = elements / (end - begin) * ops::DTypeSize(placement_.dtype);
-    std::memcpy(to, tensor.data + begin * row_bytes, static_cast<size_t>((end - begin) * row_bytes));
+    const int64_t element = ops::DTypeSize(placement_.dtype);
+    const int64_t row_bytes = elements / (end - begin) * element;
+    const int64_t stride = cols.whole() ? row_bytes : cols.full * element;
+    const uint8_t* from = tensor.data + begin * stride + cols.begin * element;
+    const int64_t at_once = cols.whole() ? end - begin : 1;
+    for (int64_t r = begin; r < end; r += at_once, from += stride) {
+      std::memcpy(static_cast<char*>(to) + (r - begin) * row_bytes, from, static_cast<size_t>(at_once * row_bytes));
+    }
     return;
   }
   floats_.resize(static_cast<size_t>(elements));
-  DequantizeRows(tensor, begin, end, floats_.data());
+  Decode(tensor, begin, end, cols, floats_.data());
   switch (placement_.dtype) {
     case ops::DType::kF32: std::memcpy(to, floats_.data(), floats_.size() * sizeof(float)); break;
     case ops::DType::kF16: ConvertTo<c10::Half>(floats_.data(), elements, to); break;
@@ -64,12 +79,9 @@ void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end,
   }
 }
 
-void WeightWriter::Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to) {
-  if (placement_.device == ops::Device::kCpu) {
-    DequantizeRows(tensor, begin, end, static_cast<float*>(to));
-    return;
-  }
-  const int64_t row = tensor.shape.empty() ? 1 : tensor.numel() / tensor.shape[0];
+void WeightWriter::Write(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, void* to) {
+  if (placement_.device == ops::Device::kCpu) return Decode(tensor, begin, end, cols, static_cast<float*>(to));
+  const int64_t row = cols.size == 0 ? 1 : cols.size;
   const int64_t row_bytes = row * ops::DTypeSize(placement_.dtype);
   FASTLLM_CHECK(row_bytes <= kPieceBytes, "a row of tensor " + tensor.name + " takes " + std::to_string(row_bytes) +
                                               " bytes; the limit is " + std::to_string(kPieceBytes));
@@ -77,7 +89,7 @@ void WeightWriter::Write(const TensorInfo& tensor, int64_t begin, int64_t end, v
   for (int64_t r = begin; r < end; r += step) {
     const int64_t last = std::min(end, r + step);
     Buffer& b = NextBuffer();
-    Convert(tensor, r, last, (last - r) * row, b.data);
+    Convert(tensor, r, last, cols, (last - r) * row, b.data);
     device_->Copy(static_cast<char*>(to) + (r - begin) * row_bytes, b.data, static_cast<size_t>((last - r) * row_bytes),
                   stream_);
     device_->RecordEvent(b.copied, stream_);

@@ -6,6 +6,7 @@
 
 #include "ops/contract/fp8.h"
 #include "ops/table/device.h"
+#include "runtime/nn/param.h"
 #include "runtime/tensor/placement.h"
 #include "runtime/weights/tensor_source.h"
 
@@ -21,8 +22,9 @@ class WeightWriter {
   WeightWriter(const WeightWriter&) = delete;
   WeightWriter& operator=(const WeightWriter&) = delete;
 
-  // Rows [begin, end) of the tensor to `to`. Throws InternalError when a copy is refused.
-  void Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to);
+  // The columns of rows [begin, end) of the tensor to `to`, row by row; of a vector, whose `cols` are 0, the elements
+  // [begin, end). Throws InternalError when a copy is refused.
+  void Write(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, void* to);
 
   // Rows [begin, end) of a matrix in 8-bit floats (ops/contract/fp8.h) to q and scale, which are those of row `begin`:
   // as they are stored, with the scales of `scales` (one for each row of the tensor, or one for all), or else made
@@ -44,7 +46,7 @@ class WeightWriter {
   // The buffer whose turn it is, free to be written.
   Buffer& NextBuffer();
   // Converts a piece of at most kPiece elements into the buffer.
-  void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to);
+  void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, int64_t elements, void* to);
 
   Placement placement_;
   const ops::DeviceApi* device_;

@@ -1,0 +1,37 @@
+// ThreadsExecutor: the ranks of one replica as threads of this process, each with a model runner of its own.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "core/engine/executor.h"
+#include "fastllm/status.h"
+#include "runtime/comm/topology.h"
+#include "runtime/models/model_config.h"
+#include "runtime/runner/runner_options.h"
+#include "runtime/runner/step_runner.h"
+
+namespace fastllm::runtime {
+
+// Makes the runner of one rank, on that rank's thread; options.ranks says which.
+using RankRunnerFactory =
+    std::function<Result<std::unique_ptr<StepRunner>>(ModelSource, const RunnerOptions&, PhaseSeconds*)>;
+
+struct RankThreadsOptions {
+  ParallelSizes sizes;
+  // How long a rank may be waited for: by another inside a step, and by Wait() while no rank gets a step done.
+  std::chrono::milliseconds timeout{300000};
+  RankRunnerFactory make_runner;  // null: MakeStepRunner()
+};
+
+// Loads every rank's share of the model and starts the threads. options.num_threads is what all ranks have together:
+// each gets an equal part, at least one. options.size_kv is asked once, with the memory of the rank that has least.
+// Phases are those of rank 0. In flight: as many steps as there are pipeline stages, and one more.
+//
+// When a rank fails, throws or is not heard of in time, Wait() gives an error that names it, at once and from then on,
+// and the other ranks stop. A thread that never comes back is left behind with all that it uses when the executor goes.
+Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const RunnerOptions& options,
+                                                      const RankThreadsOptions& threads, PhaseSeconds* phases);
+
+}  // namespace fastllm::runtime

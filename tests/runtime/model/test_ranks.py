@@ -1,0 +1,83 @@
+"""Tiny models over several ranks, from files: the logits of transformers, or of one rank for quantised blocks."""
+
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+from fastllm_core._C._core_testing import LogitProbe
+
+from fastllm_core.errors import FastLLMError
+
+BOUND = 1e-3  # of transformers' logits
+SAME = 1e-5  # relative, of one rank's
+HERE = pathlib.Path(__file__).parent
+
+
+def load_maker():
+    spec = importlib.util.spec_from_file_location("make_tiny_llama", HERE / "make_tiny_llama.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """made(case) -> its folder, built at first use."""
+    out = tmp_path_factory.mktemp("tiny-models")
+    maker = load_maker()
+
+    def make(case: str) -> pathlib.Path:
+        if not (out / case).exists():
+            maker.make(case, out)
+        return out / case
+
+    return make
+
+
+def read(folder: pathlib.Path, name: str) -> tuple[list[int], np.ndarray]:
+    ids = [int(t) for t in (folder / "ids.txt").read_text().split()]
+    return ids, np.fromfile(folder / name, dtype=np.float32).reshape(len(ids), -1)
+
+
+def logits(path: pathlib.Path, ids: list[int], tensor: int, pipeline: int, **options) -> np.ndarray:
+    probe = LogitProbe(str(path), tensor_parallel_size=tensor, pipeline_parallel_size=pipeline, **options)
+    return probe.logits(ids, chunk=40)
+
+
+@pytest.mark.parametrize("case", ["biases", "qwen2", "qwen3", "qwen3_tied"])
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
+def test_safetensors(made, case, tensor, pipeline):
+    folder = made(case)
+    ids, expected = read(folder, "expected.f32")
+    layout = "sharded" if pipeline > 1 else "hf"
+    got = logits(folder / layout, ids, tensor, pipeline)
+    assert float(np.abs(got - expected).max()) <= BOUND
+    one = logits(folder / layout, ids, 1, 1)
+    assert float(np.abs(got - one).max()) <= SAME * float(np.abs(one).max())
+
+
+@pytest.mark.parametrize("type_name", ["F32", "F16", "Q8_0", "Q4_1"])
+@pytest.mark.parametrize("cpu_precision", ["auto", "float32"])
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 2)])
+def test_gguf(made, type_name, cpu_precision, tensor, pipeline):
+    path = made("plain") / f"{type_name}.gguf"
+    ids, _ = read(made("plain"), "expected.f32")
+    one = logits(path, ids, 1, 1, cpu_precision=cpu_precision, kv_cache_dtype="float32")
+    got = logits(path, ids, tensor, pipeline, cpu_precision=cpu_precision, kv_cache_dtype="float32")
+    # Activations are rounded to 8 bits where weights stay quantised, so a last bit may become a step of that rounding.
+    quantised = cpu_precision == "auto" and type_name.startswith("Q")
+    bound = 0.02 if quantised else SAME
+    assert float(np.abs(got - one).max()) <= bound * float(np.abs(one).max())
+
+
+def test_blocks_are_not_cut(made):
+    """Q6_K has blocks of 256 values; the output projection's 256 inputs are one of them."""
+    message = r"attn_output.weight: a rank's share of 128 of the 256 columns is not whole blocks of 256 \(Q6_K\)"
+    with pytest.raises(FastLLMError, match=message):
+        LogitProbe(str(made("plain") / "Q6_K.gguf"), tensor_parallel_size=2)
+
+
+def test_heads_that_do_not_divide_are_refused(made):
+    with pytest.raises(FastLLMError, match="tensor_parallel_size is 3, which does not divide the 4 attention heads"):
+        LogitProbe(str(made("plain") / "hf"), tensor_parallel_size=3)
