@@ -180,9 +180,11 @@ def test_keywords(tiny_options):
     }
     with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
-    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
+    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2)]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
+    with pytest.raises(InvalidArgumentError, match=r"quantization must be .*int8.*'fp8'"):
+        LLM(**tiny_options, quantization="fp8")
     with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
         LLM(**tiny_options, max_num_seq=4)
 

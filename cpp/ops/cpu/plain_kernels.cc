@@ -78,12 +78,15 @@ void Narrow(const float* x, int64_t n, DType to, void* out) {
       case DType::kF32: static_cast<float*>(out)[i] = x[i]; break;
       case DType::kF16: static_cast<uint16_t*>(out)[i] = FloatToHalf(x[i]); break;
       case DType::kBF16: static_cast<uint16_t*>(out)[i] = FloatToBFloat(x[i]); break;
+      case DType::kI8: break;  // never comes here: WriteHeads
     }
   }
 }
 
-float CacheValue(const void* base, DType type, int64_t index) {
+// scale: of a kI8 cache.
+float CacheValue(const void* base, DType type, float scale, int64_t index) {
   if (type == DType::kF32) return static_cast<const float*>(base)[index];
+  if (type == DType::kI8) return static_cast<float>(static_cast<const int8_t*>(base)[index]) * scale;
   const uint16_t bits = static_cast<const uint16_t*>(base)[index];
   return type == DType::kF16 ? HalfToFloat(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -93,6 +96,10 @@ int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, in
   const KvCacheView& c = p.cache;
   const int64_t block = p.block_table[static_cast<int64_t>(item.seq) * p.max_blocks + pos / c.block_size];
   return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
+}
+
+float RowScale(const float* scales, const KvCacheView& c, int64_t offset) {
+  return c.dtype == DType::kI8 ? scales[offset / c.head_dim] : 1.0f;
 }
 
 // Softmax sums of one query row over some positions: acc = sum of exp(score - max) v.
@@ -139,8 +146,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     float new_max = *s.max;
     for (int32_t j = 0; j < n; ++j) {
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache.k_row_scales, p.cache, at);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, at + d);
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, scale, at + d);
       scores[j] = dot * p.scale;
       new_max = std::fmax(new_max, scores[j]);
     }
@@ -150,8 +158,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     for (int32_t j = 0; j < n; ++j) {
       const float weight = std::exp(scores[j] - new_max);
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache.v_row_scales, p.cache, at);
       *s.sum += weight;
-      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, at + d);
+      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, scale, at + d);
     }
     *s.max = new_max;
   }

@@ -10,6 +10,7 @@ const char* DTypeName(DType t) {
     case DType::kF32: return "f32";
     case DType::kF16: return "f16";
     case DType::kBF16: return "bf16";
+    case DType::kI8: return "i8";
   }
   return "unknown";
 }
@@ -78,6 +79,8 @@ const char* OpName(OpId op) {
     case OpId::kKeepTokens: return "keep_tokens";
     case OpId::kRandomFill: return "random_fill";
     case OpId::kLinearSiluMul: return "linear_silu_mul";
+    case OpId::kHalfLinear: return "half_linear";
+    case OpId::kHalfEmbedding: return "half_embedding";
   }
   return "unknown";
 }

@@ -32,6 +32,8 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kHalfLinear,
+  kHalfEmbedding,
 };
 const char* OpName(OpId op);
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/contract/half_linear.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
@@ -11,7 +12,8 @@
 
 namespace fastllm::runtime {
 
-// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h). Parameters:
+// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h), to bfloat16 where
+// it stays bfloat16 (ops/contract/half_linear.h). Parameters:
 // <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output sizes of the layers packed into
 // this one; their results lie side by side in y.
 class Linear {
@@ -27,7 +29,8 @@ class Linear {
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
-    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && rows <= ops::kSkinnyRows;
+    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && !weight_->is_half() &&
+           rows <= ops::kSkinnyRows;
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
@@ -35,12 +38,14 @@ class Linear {
 
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+  void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
 
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
+  ops::HalfLinearFn half_linear_;    // or of 16-bit floats
   ops::LinearFn gated_;              // null: the backend has none
 };
 

@@ -73,7 +73,8 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
                                                    : ops::DType::kF32;
   options.enforce_eager = true;
   options.keep_quantized = o.cpu_precision != "float32";
-  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
+  options.quantize_int8 = o.quantization == "int8";
+  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized, options.quantize_int8));
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
                            MakeStepRunner(std::move(source), options, nullptr, o.device_runner));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));

@@ -17,6 +17,7 @@ struct LogitProbeOptions {
   std::string dtype = "float32";  // of a device; the CPU has float32
   std::string cpu_precision = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string quantization;    // empty or "int8"
   bool device_runner = false;  // the runner of the devices on the CPU too
 };
 

@@ -161,6 +161,7 @@ void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* 
     case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
     case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
     case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
+    case DType::kI8: return AttendAll<ByteCache>(p, item, scratch);
   }
 }
 
@@ -170,6 +171,7 @@ void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, in
     case DType::kF32: return AttendSplit<FloatCache>(p, item, split, scratch, sums);
     case DType::kF16: return AttendSplit<NarrowCache<LoadF16>>(p, item, split, scratch, sums);
     case DType::kBF16: return AttendSplit<BFloatCache>(p, item, split, scratch, sums);
+    case DType::kI8: return AttendSplit<ByteCache>(p, item, split, scratch, sums);
   }
 }
 

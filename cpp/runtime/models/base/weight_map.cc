@@ -19,6 +19,8 @@
 #include "ops/table/device.h"
 #include "runtime/models/base/weight_writer.h"
 #include "runtime/quant/pack.h"
+#include "runtime/quant/pack_half.h"
+#include "runtime/quant/quantize.h"
 #include "runtime/tensor/host_memory.h"
 
 namespace fastllm::runtime {
@@ -34,7 +36,7 @@ struct FillTask {
   int64_t part_row = 0;  // first row of the part inside the parameter
   int64_t begin = 0;
   int64_t end = 0;
-  uint8_t* packed = nullptr;  // where a packed part begins
+  int32_t packed_part = -1;  // which packed part it is; -1: the parameter is not packed
 };
 
 // "layers.3.attn.qkv.weight" -> {"layers.{}.attn.qkv.weight", "3"}; no number: the name itself and "".
@@ -64,8 +66,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 int64_t PaddedBytes(const Param& p, const Placement& placement) {
-  int64_t bytes = p.is_packed() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
+  int64_t bytes = p.is_packed() || p.is_half() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
   for (const ops::QuantWeight& w : p.packed) bytes += ops::PackedBytes(w.format, w.n, w.k);
+  for (const ops::HalfWeight& w : p.halves) bytes += ops::HalfBytes(w.n, w.k);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -103,11 +106,15 @@ Status Allocate(const Placement& placement, ParamSet& params) {
   params.Keep(slab.owner);
   int64_t offset = 0;
   for (const auto& p : params.all()) {
-    if (p->is_packed()) {
+    if (p->is_packed() || p->is_half()) {
       const auto* data = reinterpret_cast<const uint8_t*>(slab.data) + offset;
       for (ops::QuantWeight& w : p->packed) {
         w.data = data;
         data += ops::PackedBytes(w.format, w.n, w.k);
+      }
+      for (ops::HalfWeight& w : p->halves) {
+        w.data = reinterpret_cast<const uint16_t*>(data);
+        data += ops::HalfBytes(w.n, w.k);
       }
       offset += PaddedBytes(*p, placement);
       continue;
@@ -127,30 +134,64 @@ void AddTasks(const TensorInfo* tensor, const Param& param, int64_t part_row, in
   for (int64_t r = 0; r < rows; r += step) tasks->push_back({tensor, &param, part_row, r, std::min(rows, r + step)});
 }
 
-void AddPackedTasks(const TensorInfo* tensor, const Param& param, const ops::QuantWeight& w,
-                    std::vector<FillTask>* tasks) {
+static_assert(ops::kQuantPanel == ops::kHalfPanel, "tasks of both kinds are counted in the same panels");
+
+void AddPackedTasks(const TensorInfo* tensor, const Param& param, int32_t part, std::vector<FillTask>* tasks) {
   const int64_t step = std::max<int64_t>(1, kChunkElements / param.cols / ops::kQuantPanel);
-  const int64_t panels = ops::NumPanels(w.n);
-  for (int64_t p = 0; p < panels; p += step) {
-    // The memory is the ParamSet's own; the blocks see it as const.
-    tasks->push_back({tensor, &param, 0, p, std::min(panels, p + step), const_cast<uint8_t*>(w.data)});
-  }
+  const int64_t panels = ops::NumPanels(param.part_rows[part]);
+  for (int64_t p = 0; p < panels; p += step) tasks->push_back({tensor, &param, 0, p, std::min(panels, p + step), part});
 }
 
 // Describes the parameter as packed when all its parts can be.
 void TryPack(const std::vector<const TensorInfo*>& parts, Param* param) {
   if (param->cols == 0) return;
+  const auto k = static_cast<int32_t>(param->cols);
   std::vector<ops::QuantWeight> packed;
+  std::vector<ops::HalfWeight> halves;
   for (const TensorInfo* part : parts) {
-    const auto format = QuantFormatOf(part->type);
-    if (!format) return;
-    packed.push_back({nullptr, static_cast<int32_t>(part->shape[0]), static_cast<int32_t>(param->cols), *format});
+    const auto n = static_cast<int32_t>(part->shape[0]);
+    if (const auto format = QuantFormatOf(part->type)) packed.push_back({nullptr, n, k, *format});
+    if (const auto half = HalfTypeOf(part->type)) halves.push_back({nullptr, n, k, *half});
   }
-  param->packed = std::move(packed);
+  if (packed.size() == parts.size()) param->packed = std::move(packed);
+  if (halves.size() == parts.size()) param->halves = std::move(halves);
 }
 
-// Runs the tasks on a team of threads, each with its own writer.
-void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
+// Describes a matrix of floats as 8-bit blocks, if its rows are whole blocks.
+bool DescribeInt8(const std::vector<bool>& part_is_float, Param* param) {
+  const bool floats = std::all_of(part_is_float.begin(), part_is_float.end(), [](bool f) { return f; });
+  if (param->cols == 0 || param->cols % ops::kQuantBlock != 0 || !floats) return false;
+  for (const int64_t rows : param->part_rows) {
+    param->packed.push_back({nullptr, static_cast<int32_t>(rows), static_cast<int32_t>(param->cols), kInt8Format});
+  }
+  return true;
+}
+
+bool DescribeInt8(const std::vector<const TensorInfo*>& parts, Param* param) {
+  std::vector<bool> floats;
+  for (const TensorInfo* part : parts) floats.push_back(WeightBlockElements(part->type) == 1);
+  return DescribeInt8(floats, param);
+}
+
+// Panels of one packed part. The memory is the ParamSet's own; the weights see it as const.
+void Pack(const FillTask& t) {
+  if (t.param->is_half()) {
+    return PackHalfPanels(*t.tensor, t.begin, t.end, const_cast<uint16_t*>(t.param->halves[t.packed_part].data));
+  }
+  auto* const to = const_cast<uint8_t*>(t.param->packed[t.packed_part].data);
+  const auto format = QuantFormatOf(t.tensor->type);
+  if (!format) return QuantizePanels(*t.tensor, t.begin, t.end, to);
+  PackPanels(*format, t.tensor->data, t.tensor->shape[0], static_cast<int32_t>(t.param->cols), t.begin, t.end, to);
+}
+
+// The rows of its tensor that a task reads.
+std::pair<int64_t, int64_t> RowsOf(const FillTask& t) {
+  if (t.packed_part < 0) return {t.begin, t.end};
+  return {t.begin * ops::kQuantPanel, std::min(t.end * ops::kQuantPanel, t.tensor->shape[0])};
+}
+
+// Runs the tasks on a team of threads, each with its own writer; `source` may forget what was read.
+void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target, const TensorSource* source) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex mutex;
@@ -159,14 +200,15 @@ void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
       WeightWriter writer(target.placement, target.context.stream);
       for (size_t i = next++; i < tasks.size(); i = next++) {
         const FillTask& t = tasks[i];
-        if (t.packed != nullptr) {
-          PackPanels(*QuantFormatOf(t.tensor->type), t.tensor->data, t.tensor->shape[0],
-                     static_cast<int32_t>(t.param->cols), t.begin, t.end, t.packed);
-          continue;
+        if (t.packed_part >= 0) {
+          Pack(t);
+        } else {
+          const int64_t first = (t.part_row + t.begin) * t.param->row_elements();
+          writer.Write(*t.tensor, t.begin, t.end,
+                       static_cast<char*>(t.param->value.data_ptr()) + first * ops::DTypeSize(target.placement.dtype));
         }
-        const int64_t first = (t.part_row + t.begin) * t.param->row_elements();
-        writer.Write(*t.tensor, t.begin, t.end,
-                     static_cast<char*>(t.param->value.data_ptr()) + first * ops::DTypeSize(target.placement.dtype));
+        const auto [row_begin, row_end] = RowsOf(t);
+        if (source != nullptr) source->Release(*t.tensor, row_begin, row_end);
       }
       writer.Finish();
     } catch (...) {
@@ -215,8 +257,8 @@ std::vector<FillTask> MakeTasks(const ParamSet& params, const std::vector<std::v
     const Param& param = *params.all()[i];
     int64_t row = 0;
     for (size_t part = 0; part < parts[i].size(); ++part) {
-      if (param.is_packed()) {
-        AddPackedTasks(parts[i][part], param, param.packed[part], &tasks);
+      if (param.is_packed() || param.is_half()) {
+        AddPackedTasks(parts[i][part], param, static_cast<int32_t>(part), &tasks);
       } else {
         AddTasks(parts[i][part], param, row, param.part_rows[part], &tasks);
         row += param.part_rows[part];
@@ -224,6 +266,20 @@ std::vector<FillTask> MakeTasks(const ParamSet& params, const std::vector<std::v
     }
   }
   return tasks;
+}
+
+// Quantises a matrix from float32 values.
+void PackDrawn(const std::vector<float>& values, const WeightTarget& target, const Param& param) {
+  std::vector<TensorInfo> parts;
+  const auto* data = reinterpret_cast<const uint8_t*>(values.data());
+  for (const int64_t rows : param.part_rows) {
+    const auto bytes = static_cast<size_t>(rows * param.cols) * sizeof(float);
+    parts.push_back({param.name, {rows, param.cols}, WeightType::kF32, data, bytes});
+    data += bytes;
+  }
+  std::vector<FillTask> tasks;
+  for (size_t i = 0; i < parts.size(); ++i) AddPackedTasks(&parts[i], param, static_cast<int32_t>(i), &tasks);
+  RunTasks(tasks, target, nullptr);
 }
 
 // SplitMix64's output function (Steele, Lea, Flood 2014): a well mixed hash of a counter.
@@ -251,6 +307,7 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
                    ParamSet& params) {
   std::unordered_set<std::string> used;
   std::vector<std::vector<const TensorInfo*>> parts;  // of each parameter
+  bool quantized = false;
   for (const auto& param : params.all()) {
     auto& of_param = parts.emplace_back();
     for (int32_t part = 0; part < static_cast<int32_t>(param->part_rows.size()); ++part) {
@@ -261,11 +318,20 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
       used.insert(name);
       of_param.push_back(tensor);
     }
-    if (target.keep_quantized) TryPack(of_param, param.get());
+    if (target.quantize_int8 && DescribeInt8(of_param, param.get())) {
+      quantized = true;
+    } else if (target.keep_quantized) {
+      TryPack(of_param, param.get());
+    }
+  }
+  if (target.quantize_int8 && !quantized) {
+    return Status::InvalidArgument(
+        "quantization is \"int8\", but the checkpoint holds no matrix of floats whose rows are multiples of " +
+        std::to_string(ops::kQuantBlock));
   }
   FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, used));
   FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
-  RunTasks(MakeTasks(params, parts), target);
+  RunTasks(MakeTasks(params, parts), target, &source);
   return Status::Ok();
 }
 
@@ -273,16 +339,22 @@ Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& par
   FASTLLM_ASSIGN_OR_RETURN(const auto fill,
                            target.ops->Resolve<ops::RandomFillFn>(
                                {ops::OpId::kRandomFill, target.placement.device, target.placement.dtype}));
+  if (target.quantize_int8) {
+    for (const auto& p : params.all()) DescribeInt8(std::vector<bool>(p->part_rows.size(), true), p.get());
+  }
   FASTLLM_RETURN_IF_ERROR(Allocate(target.placement, params));
+  std::vector<float> drawn;  // of a matrix that becomes 8-bit blocks
   for (const auto& p : params.all()) {
+    if (p->is_packed()) drawn.resize(static_cast<size_t>(p->numel()));
     ops::RandomFillParams r;
-    r.out = p->value.data_ptr();
+    r.out = p->is_packed() ? drawn.data() : p->value.data_ptr();
     r.key = Mix(seed ^ std::hash<std::string>{}(p->name));
     r.count = p->numel();
     r.mean = p->init == ParamInit::kNorm ? 1.0f : 0.0f;
     // A uniform variable on [-1, 1) has the standard deviation 1 / sqrt(3).
     r.scale = 0.02f * 1.7320508f;
     fill(r, target.context);
+    if (p->is_packed()) PackDrawn(drawn, target, *p);
   }
   return Status::Ok();
 }

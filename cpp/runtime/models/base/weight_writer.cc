@@ -56,6 +56,7 @@ void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end,
     case ops::DType::kF32: std::memcpy(to, floats_.data(), floats_.size() * sizeof(float)); break;
     case ops::DType::kF16: ConvertTo<c10::Half>(floats_.data(), elements, to); break;
     case ops::DType::kBF16: ConvertTo<c10::BFloat16>(floats_.data(), elements, to); break;
+    case ops::DType::kI8: FASTLLM_CHECK(false, "weights of a model in int8"); break;
   }
 }
 
