@@ -37,7 +37,7 @@ def gguf_path() -> Path:
 
 
 def weights(kind: str) -> Path:
-    """The model in Q4_1 (as shipped), Q4_0, Q8_0 or BF16, or as a float32 folder for transformers; Q4_K: the other one."""
+    """The model in Q4_1 (as shipped), Q4_0, Q8_0 or BF16, or a float32 folder for transformers; Q4_K: the other one."""
     from e2e import hf_folder, requantize, synthetic
 
     if kind == "Q4_K":
