@@ -1,4 +1,4 @@
-"""From the start of a process to its first output: `fastllm generate`, the C++ host, and llama-cpp-python beside them.
+"""From the start of a process to its first output: `fastllm generate`, the C++ host, llama-cpp-python (its low-level API).
 
 SmolLM2-135M as shipped, file cache warm, two threads, a prompt of a few tokens. The clock runs from before the process
 is made until the first byte of its standard output. Contenders take turns, the first turn does not count.
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.peers import PEERS_PYTHON, ROOT, has
+from e2e.peers import HERE, PEERS_PYTHON, ROOT, has
 from e2e.smollm2 import gguf_path, missing
 from figure import Figure, note
 
@@ -23,13 +23,9 @@ PROMPT = "The capital of France is"
 PROMPT_IDS = [504, 3575, 282, 4649, 314]
 BUILD = Path(os.environ.get("FASTLLM_BENCH_BUILD", ROOT / "build" / "dev"))
 HOST = BUILD / "cpp" / "tools" / "example_host"
-LLAMA_CPP = """
-import sys
-from llama_cpp import Llama
-model = Llama(sys.argv[1], n_ctx=512, n_threads=2, n_threads_batch=2, verbose=False)
-for piece in model.create_completion(sys.argv[2], max_tokens=4, temperature=0, stream=True):
-    print(piece["choices"][0]["text"], flush=True)
-"""
+# What worker.py of the peer is told on its standard input; its answer is one line.
+ORDER = '{"batch": 1, "prompt_tokens": 16, "new_tokens": 2}\n'
+PEER = "llama-cpp-python"
 NAMES = ["cpu/start/python", "cpu/start/host"]
 
 
@@ -43,7 +39,7 @@ def commands() -> dict[str, list[str]]:
     else:
         note(f"{HOST}: not built (cmake --build --preset dev --target example_host)")
     if has("llamacpp"):
-        found["llama-cpp-python"] = [str(PEERS_PYTHON), "-c", LLAMA_CPP, model, PROMPT]
+        found[PEER] = [str(PEERS_PYTHON), str(HERE / "worker.py"), "llamacpp", model, "2"]
     else:
         note("peer llamacpp is not installed (bench/e2e/peers.py says how)")
     return found
@@ -51,12 +47,15 @@ def commands() -> dict[str, list[str]]:
 
 def seconds_to_first_byte(command: list[str]) -> float:
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=none, text=True) as process:
+        process.stdin.write(ORDER)  # the others do not read it
+        process.stdin.close()
         first = process.stdout.read(1)
         seconds = time.perf_counter() - start
         process.stdout.read()
     if not first or process.returncode != 0:
-        raise RuntimeError(f"{command[0]} ended with status {process.returncode} and {len(first)} bytes")
+        raise RuntimeError(f"{command[0]} ended with status {process.returncode} and {len(first)} characters")
     return seconds
 
 
@@ -75,7 +74,7 @@ def measure(name_filter: str = "") -> Iterator[Figure]:
     middle = {name: statistics.median(taken) for name, taken in times.items()}
     for name in NAMES:
         if name in middle:
-            yield Figure(name, middle[name], "s", middle.get("llama-cpp-python"), higher_is_better=False)
+            yield Figure(name, middle[name], "s", middle.get(PEER), higher_is_better=False)
 
 
 __all__ = ["NAMES", "measure", "missing"]

@@ -15,7 +15,6 @@ ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "trust_remote_code": ((False,), "code from model folders never runs"),
     "tensor_parallel_size": ((1,), "one rank"),
     "pipeline_parallel_size": ((1,), "one rank"),
-    "data_parallel_size": ((1,), "one rank"),
     "enable_expert_parallel": ((False,), "one rank"),
     "enable_lora": ((False,), "adapters are not loaded"),
     "speculative_config": (_UNSET, "no speculation"),

@@ -34,6 +34,7 @@ bool UsesQuantized(const ModelSource& source, bool keep_quantized, bool quantize
 }
 
 ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized) {
+  if (kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3") return ops::DType::kF8E4M3;
   if (kv_cache_dtype == "float16") return ops::DType::kF16;
   if (kv_cache_dtype == "int8") return ops::DType::kI8;
   if (kv_cache_dtype == "bfloat16" || (kv_cache_dtype == "auto" && quantized)) return ops::DType::kBF16;
@@ -46,10 +47,11 @@ int64_t WeightBytes(const ModelSource& source, bool keep_quantized, bool quantiz
   for (const TensorInfo& t : source.tensors->tensors()) {
     const bool matrix = t.shape.size() == 2;
     const bool kept = keep_quantized && (QuantFormatOf(t.type).has_value() || HalfTypeOf(t.type).has_value());
+    const bool as_stored = (matrix && kept) || t.type == WeightType::kF8E4M3;
     if (matrix && quantize_int8 && WeightBlockElements(t.type) == 1) {
       bytes += t.numel() / WeightBlockElements(kInt8Type) * WeightBlockBytes(kInt8Type);
     } else {
-      bytes += matrix && kept ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
+      bytes += as_stored ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
     }
   }
   return bytes;
