@@ -237,7 +237,10 @@ SAMPLING = {
 
 
 def check_sampling(case: str, folder: Path) -> None:
-    """Tokens and logprobs of each kind alone, then of all kinds in one batch, against the CPU's in float32."""
+    """Tokens and logprobs of each kind alone, then of all kinds in one batch, against the CPU's in float32.
+
+    The GPU runs first, so that what fails is told apart.
+    """
     from fastllm_core import SamplingParams
 
     common = {"max_tokens": 30, "ignore_eos": True, "detokenize": False, "seed": 3}
@@ -245,12 +248,20 @@ def check_sampling(case: str, folder: Path) -> None:
     mixed = [list(kinds.values())[i % len(kinds)] for i in range(21)]
     gpu = {"device": "cuda", "dtype": "float32", "kv_cache_memory_bytes": 256 << 20}
     cpu = {"device": "cpu", "kv_cache_memory_bytes": 256 << 20}
+    ran = {name: generate(folder, p, **gpu) for name, p in {**kinds, "all kinds in one batch": mixed}.items()}
+    asked = SamplingParams(**{"temperature": 0.0, **common, "logprobs": 5, "presence_penalty": 0.5})
+    got_logprobs = outputs(folder, asked, **gpu)
+    for name, got in ran.items():
+        lengths = {len(tokens) for tokens in got}
+        check(f"{case}: {name} on the GPU", lengths == {30} or "min_tokens" in name or "all" in name, f"{lengths}")
+    for i, got in enumerate(ran["all kinds in one batch"]):
+        alone = ran[list(kinds)[i % len(kinds)]][i]
+        check(f"{case}: row {i} of all kinds as alone", got == alone)
     for name, params in {**kinds, "all kinds in one batch": mixed}.items():
-        want, got = generate(folder, params, **cpu), generate(folder, params, **gpu)
+        want, got = generate(folder, params, **cpu), ran[name]
         same = sum(a == b for a, b in zip(want, got))
         check(f"{case}: {name} equals the CPU's", same >= len(want) - 1, f"{same} of {len(want)}")
-    asked = SamplingParams(**{"temperature": 0.0, **common, "logprobs": 5, "presence_penalty": 0.5})
-    want, got = outputs(folder, asked, **cpu), outputs(folder, asked, **gpu)
+    want, got = outputs(folder, asked, **cpu), got_logprobs
     ids, error = 0, 0.0
     for a, b in zip(want, got):
         ids += [list(p) for p in a.logprobs] == [list(p) for p in b.logprobs]
