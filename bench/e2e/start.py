@@ -1,4 +1,4 @@
-"""From the start of a process to its first output: `fastllm generate`, the C++ host, llama-cpp-python (its low-level API).
+"""From the start of a process to its first output: `fastllm generate`, the C++ host, llama-cpp-python (low-level API).
 
 SmolLM2-135M as shipped, file cache warm, two threads, a prompt of a few tokens. The clock runs from before the process
 is made until the first byte of its standard output. Contenders take turns, the first turn does not count.
