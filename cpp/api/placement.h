@@ -23,6 +23,9 @@ Result<runtime::Placement> ChoosePlacement(const EngineConfig& config, const run
 Result<ops::DType> ChooseKvDType(const std::string& kv_cache_dtype, const runtime::Placement& placement,
                                  bool quantized);
 
+// kUnimplemented or kInvalidArgument when quantization int8 does not go with the device or with cpu_precision.
+Status CheckQuantization(const ModelOptions& options, const runtime::Placement& placement);
+
 // What is left for the KV cache: gpu_memory_utilization of the device less all that is taken, and, as
 // available_bytes, all that is free. kResourceExhausted names every part when nothing is left. Each part is noted in
 // `values`.

@@ -189,12 +189,13 @@ def test_keywords(tiny_options):
     for name, value in [("swap_space", 4), ("enable_expert_parallel", True)]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
-    with pytest.raises(InvalidArgumentError, match=r"quantization.*fp8.*compressed-tensors"):
+    with pytest.raises(InvalidArgumentError, match=r"quantization.*int8.*fp8.*compressed-tensors"):
         LLM(**tiny_options, quantization="awq")
     with LLM(**tiny_options, quantization=None) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
-    with LLM(**tiny_options, quantization="fp8", kv_cache_dtype="fp8") as llm:
-        assert len(llm.generate([5, 6], greedy(3, detokenize=False))[0].outputs[0].token_ids) == 3
+    for quantization, cache in [("fp8", "fp8"), ("int8", "int8")]:
+        with LLM(**tiny_options, quantization=quantization, kv_cache_dtype=cache) as llm:
+            assert len(llm.generate([5, 6], greedy(3, detokenize=False))[0].outputs[0].token_ids) == 3
     with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
         LLM(**tiny_options, max_num_seq=4)
 

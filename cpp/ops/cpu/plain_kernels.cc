@@ -79,13 +79,16 @@ void Narrow(const float* x, int64_t n, DType to, void* out) {
       case DType::kF32: static_cast<float*>(out)[i] = x[i]; break;
       case DType::kF16: static_cast<uint16_t*>(out)[i] = FloatToHalf(x[i]); break;
       case DType::kBF16: static_cast<uint16_t*>(out)[i] = FloatToBFloat(x[i]); break;
+      case DType::kI8: break;  // never comes here: WriteHeads
       case DType::kF8E4M3: static_cast<uint8_t*>(out)[i] = FloatToFp8(x[i]); break;
     }
   }
 }
 
+// scale: of a cache of 8 bits.
 float CacheValue(const void* base, DType type, float scale, int64_t index) {
   if (type == DType::kF32) return static_cast<const float*>(base)[index];
+  if (type == DType::kI8) return static_cast<float>(static_cast<const int8_t*>(base)[index]) * scale;
   if (type == DType::kF8E4M3) return Fp8ToFloat(static_cast<const uint8_t*>(base)[index]) * scale;
   const uint16_t bits = static_cast<const uint16_t*>(base)[index];
   return type == DType::kF16 ? HalfToFloat(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -96,6 +99,11 @@ int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, in
   const KvCacheView& c = p.cache;
   const int64_t block = p.block_table[static_cast<int64_t>(item.seq) * p.max_blocks + pos / c.block_size];
   return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
+}
+
+// Of the row at an offset: its own, or that of the cache.
+float RowScale(const KvCacheView& c, const float* rows, float all, int64_t offset) {
+  return c.dtype == DType::kI8 ? rows[offset / c.head_dim] : all;
 }
 
 // Softmax sums of one query row over some positions: acc = sum of exp(score - max) v.
@@ -151,8 +159,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     float new_max = *s.max;
     for (int32_t j = 0; j < n; ++j) {
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache, p.cache.k_row_scales, p.cache.k_scale, at);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, p.cache.k_scale, at + d);
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, scale, at + d);
       scores[j] = Score(p, dot);
       new_max = std::fmax(new_max, scores[j]);
     }
@@ -162,10 +171,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     for (int32_t j = 0; j < n; ++j) {
       const float weight = std::exp(scores[j] - new_max);
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache, p.cache.v_row_scales, p.cache.v_scale, at);
       *s.sum += weight;
-      for (int32_t d = 0; d < dim; ++d) {
-        s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, p.cache.v_scale, at + d);
-      }
+      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, scale, at + d);
     }
     *s.max = new_max;
   }

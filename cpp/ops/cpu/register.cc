@@ -3,7 +3,9 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "ops/cpu/amx.h"
 #include "ops/cpu/drive.h"
+#include "ops/cpu/half_linear.h"
 #include "ops/cpu/isa.h"
 
 namespace fastllm::ops {
@@ -43,6 +45,7 @@ const char* CpuIsaName(CpuIsa isa) {
     case CpuIsa::kAvx512: return "avx512";
     case CpuIsa::kAvx512Vnni: return "avx512_vnni";
     case CpuIsa::kAvx512Bf16: return "avx512_bf16";
+    case CpuIsa::kAmx: return "amx";
   }
   return "unknown";
 }
@@ -54,7 +57,9 @@ CpuIsa DetectCpuIsa() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   const bool vnni = avx2 && avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni && __builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512Bf16;
+  const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+  if (bf16 && cpu::AmxUsable()) return CpuIsa::kAmx;
+  if (bf16) return CpuIsa::kAvx512Bf16;
   if (vnni) return CpuIsa::kAvx512Vnni;
   if (avx2 && avx512) return CpuIsa::kAvx512;
   if (avx2) return CpuIsa::kAvx2;
@@ -77,6 +82,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
                               "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32",
                               "cpu.rope_kv_write.f32", "cpu.kv_write.f32", "cpu.fp8_linear.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
+  cpu::RegisterHalfOps(table, isa);
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
     AddArm<cpu::kAvx2Kernels>(
@@ -92,6 +98,10 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   if (isa >= CpuIsa::kAvx512Vnni) {
     Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
         &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
+  }
+  if (isa >= CpuIsa::kAmx) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAmx, "cpu.quant_linear.f32.amx",
+        &cpu::QuantLinearOp<cpu::kAmxQuantKernels>);
   }
   if (isa >= CpuIsa::kAvx512Bf16) {
     Add(table, OpId::kPagedAttention, CpuIsa::kAvx512Bf16, "cpu.paged_attention.f32.avx512_bf16",
@@ -114,12 +124,14 @@ void RegisterCpuOps(OpTable& table) {
   if (const char* forced = std::getenv("FASTLLM_CPU_ISA"); forced != nullptr && *forced != '\0') {
     const std::string name = forced;
     bool known = false;
-    for (const CpuIsa i : {CpuIsa::kPlain, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512Bf16}) {
+    for (const CpuIsa i :
+         {CpuIsa::kPlain, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
       if (name != CpuIsaName(i)) continue;
       known = true;
       isa = std::min(isa, i);
     }
-    FASTLLM_CHECK(known, "FASTLLM_CPU_ISA is '" + name + "'; known: plain, avx2, avx512, avx512_vnni, avx512_bf16");
+    FASTLLM_CHECK(known,
+                  "FASTLLM_CPU_ISA is '" + name + "'; known: plain, avx2, avx512, avx512_vnni, avx512_bf16, amx");
   }
   RegisterCpuOps(table, isa);
 }

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "ops/cpu/drive.h"
 #include "ops/cpu/fp8.h"
+#include "ops/cpu/int8_cache.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastllm::ops::cpu {
@@ -50,6 +51,9 @@ void GatherRows(const GatherRowsParams& p, const OpContext& ctx) {
 }
 
 void WriteHeads(const Kernels& k, const KvCacheView& c, const float* from, void* to, int64_t slot) {
+  if (c.dtype == DType::kI8) {
+    return WriteInt8Heads(c, from, static_cast<int8_t*>(to), to == c.k ? c.k_row_scales : c.v_row_scales, slot);
+  }
   const float inverse = 1.0f / (to == c.k ? c.k_scale : c.v_scale);
   const int64_t block = slot / c.block_size;
   const int64_t row = slot % c.block_size;

@@ -11,6 +11,7 @@ const char* DTypeName(DType t) {
     case DType::kF16: return "f16";
     case DType::kBF16: return "bf16";
     case DType::kF8E4M3: return "f8_e4m3";
+    case DType::kI8: return "i8";
   }
   return "unknown";
 }
@@ -99,6 +100,8 @@ const char* OpName(OpId op) {
     case OpId::kFp8Linear: return "fp8_linear";
     case OpId::kRmsNormFp8: return "rms_norm_fp8";
     case OpId::kSiluMulFp8: return "silu_mul_fp8";
+    case OpId::kHalfLinear: return "half_linear";
+    case OpId::kHalfEmbedding: return "half_embedding";
   }
   return "unknown";
 }

@@ -37,6 +37,8 @@ enum class OpId : uint8_t {
   kFp8Linear,
   kRmsNormFp8,  // optional
   kSiluMulFp8,  // optional
+  kHalfLinear,
+  kHalfEmbedding,
 };
 const char* OpName(OpId op);
 

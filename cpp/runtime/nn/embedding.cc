@@ -9,7 +9,8 @@ Embedding::Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t
       vocab_(vocab),
       ranks_(b.ranks().tensor),
       fn_(b.Op<ops::EmbeddingFn>(ops::OpId::kEmbedding)),
-      quant_fn_(b.OptionalOp<ops::QuantEmbeddingFn>(ops::OpId::kQuantEmbedding)) {}
+      quant_fn_(b.OptionalOp<ops::QuantEmbeddingFn>(ops::OpId::kQuantEmbedding)),
+      half_fn_(b.OptionalOp<ops::HalfEmbeddingFn>(ops::OpId::kHalfEmbedding)) {}
 
 void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const {
   if (weight_->is_packed()) {
@@ -21,6 +22,8 @@ void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const 
     p.first_id = static_cast<int32_t>(weight_->parts[0].begin);
     p.num_ids = vocab_;
     quant_fn_(p, ctx.op);
+  } else if (weight_->is_half()) {  // the whole table
+    return half_fn_({out.data_ptr<float>(), weight_->halves[0], ctx.input.ids, ctx.input.num_tokens}, ctx.op);
   } else {
     ops::EmbeddingParams p;
     p.out = out.data_ptr();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/contract/embedding.h"
+#include "ops/contract/half_linear.h"
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -28,6 +29,7 @@ class Embedding {
   std::shared_ptr<Communicator> ranks_;
   ops::EmbeddingFn fn_;
   ops::QuantEmbeddingFn quant_fn_;  // for a table that stays quantised
+  ops::HalfEmbeddingFn half_fn_;    // or of 16-bit floats
 };
 
 }  // namespace fastllm::runtime

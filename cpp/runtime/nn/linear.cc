@@ -19,6 +19,7 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
     : weight_(b.LinearMatrix(path + ".weight", out_parts, in)),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
+      half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
       gated_(in.size % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
   if (!in.whole()) ranks_ = b.ranks().tensor;
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
@@ -35,6 +36,7 @@ Linear::Linear(Builder& b, Param* weight)
     : weight_(weight),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
+      half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
       gated_(nullptr) {}
 
 void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
@@ -49,6 +51,19 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.k = static_cast<int32_t>(x.size(1));
   p.x_group = kInputGroup;
   quant_linear_(p, ctx.op);
+}
+
+void Linear::ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
+  ops::HalfLinearParams p;
+  p.out = y.mutable_data_ptr<float>();
+  p.x = x.const_data_ptr<float>();
+  p.parts = weight_->halves.data();
+  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr<float>();
+  p.num_parts = static_cast<int32_t>(weight_->halves.size());
+  p.num_rows = static_cast<int32_t>(x.size(0));
+  p.n = static_cast<int32_t>(y.size(1));
+  p.k = static_cast<int32_t>(x.size(1));
+  half_linear_(p, ctx.op);
 }
 
 ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const {
@@ -76,6 +91,8 @@ void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::T
   }
   if (weight_->is_packed()) {
     ForwardPacked(ctx, x, y);
+  } else if (weight_->is_half()) {
+    ForwardHalf(ctx, x, y);
   } else {
     linear_(Params(x, y), ctx.op);
   }

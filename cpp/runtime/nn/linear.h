@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/contract/fp8.h"
+#include "ops/contract/half_linear.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
@@ -15,7 +16,7 @@
 namespace fastllm::runtime {
 
 // y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h) or is in 8-bit
-// floats (ops/contract/fp8.h). Parameters:
+// floats (ops/contract/fp8.h), to bfloat16 where it stays bfloat16 (ops/contract/half_linear.h). Parameters:
 // <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output sizes of the layers packed into
 // this one; their results lie side by side in y.
 //
@@ -43,8 +44,8 @@ class Linear {
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
-    return gated_ != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() && !weight_->is_fp8 &&
-           rows <= ops::kSkinnyRows;
+    return gated_ != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() && !weight_->is_half() &&
+           !weight_->is_fp8 && rows <= ops::kSkinnyRows;
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
@@ -52,6 +53,7 @@ class Linear {
 
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+  void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
   const void* bias() const { return adds_bias_ ? bias_->value.const_data_ptr() : nullptr; }
 
@@ -61,6 +63,7 @@ class Linear {
   std::shared_ptr<Communicator> ranks_;  // whose results are added; null: this one's is all
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
+  ops::HalfLinearFn half_linear_;    // or of 16-bit floats
   ops::LinearFn gated_;              // null: the backend has none
   struct Fp8 {                       // where the weight is in 8-bit floats
     ops::QuantizeFp8Fn quantize = nullptr;

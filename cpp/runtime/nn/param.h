@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/contract/half_linear.h"
 #include "ops/contract/quant_weight.h"
 
 namespace fastllm::runtime {
@@ -46,12 +48,18 @@ struct Param {
   std::vector<Slice> parts;
   Slice cols;
   ParamInit init = ParamInit::kMatrix;
-  at::Tensor value;                      // filled by LoadWeights(), unless the weight stays quantised:
-  std::vector<ops::QuantWeight> packed;  // one for each part, in memory that the ParamSet keeps
+  at::Tensor value;                      // filled by LoadWeights(), unless the weight stays as it is stored:
+  std::vector<ops::QuantWeight> packed;  // quantised, one for each part, in memory that the ParamSet keeps
+  std::vector<ops::HalfWeight> halves;   // or of 16-bit floats, likewise
   bool is_fp8 = false;                   // value holds 8-bit floats (ops/contract/fp8.h), and
   at::Tensor scale;                      // their scales, float32 [rows]
 
   bool is_packed() const { return !packed.empty(); }
+  bool is_half() const { return !halves.empty(); }
+  // Whether it is all of what the checkpoint has, no rank's share.
+  bool whole() const {
+    return cols.whole() && std::all_of(parts.begin(), parts.end(), [](const Slice& s) { return s.whole(); });
+  }
   int64_t rows() const {
     return std::accumulate(parts.begin(), parts.end(), int64_t{0},
                            [](int64_t n, const Slice& s) { return n + s.size; });
@@ -64,7 +72,8 @@ struct Param {
 class ParamSet {
  public:
   Param* Declare(std::string name, std::vector<Slice> parts, Slice cols, ParamInit init) {
-    params_.push_back(std::make_unique<Param>(Param{std::move(name), std::move(parts), cols, init, {}, {}, false, {}}));
+    params_.push_back(
+        std::make_unique<Param>(Param{std::move(name), std::move(parts), cols, init, {}, {}, {}, false, {}}));
     return params_.back().get();
   }
   const std::vector<std::unique_ptr<Param>>& all() const { return params_; }

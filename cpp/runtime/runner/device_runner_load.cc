@@ -140,7 +140,6 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
   }
   WeightTarget target{placement, &table, context_.op};
   target.layers = net_.share.layers;
-  if (net_.ranks.topology.world() > 1) target.source = tensors;
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/table/threads.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/nn/talk.h"
@@ -49,9 +50,12 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  WeightTarget target{
-      {}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized, place_.share.layers};
-  if (place_.ranks.topology.world() > 1) target.source = tensors;
+  const WeightTarget target{{},
+                            &ops::BuiltinOps(),
+                            {nullptr, options.num_threads},
+                            options.keep_quantized,
+                            options.quantize_int8,
+                            place_.share.layers};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
   return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
@@ -78,6 +82,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
     runner->context_.op.num_threads = options.num_threads;
+    // Last: the threads that load weights would inherit the one core of this thread.
+    if (options.pin_threads) FASTLLM_RETURN_IF_ERROR(ops::PinThreads(options.num_threads));
     return runner;
   } catch (const std::exception& e) {
     return Status::Internal(std::string("loading the model failed: ") + e.what());

@@ -15,6 +15,7 @@ inline c10::ScalarType ScalarTypeOf(ops::DType t) {
     case ops::DType::kF32: return c10::ScalarType::Float;
     case ops::DType::kF16: return c10::ScalarType::Half;
     case ops::DType::kBF16: return c10::ScalarType::BFloat16;
+    case ops::DType::kI8: return c10::ScalarType::Char;
     case ops::DType::kF8E4M3: return c10::ScalarType::Float8_e4m3fn;
   }
   return c10::ScalarType::Undefined;

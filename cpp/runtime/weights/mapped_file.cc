@@ -43,15 +43,6 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
 }
 
-void DropMappedPages(const uint8_t* data, size_t bytes) {
-  if (bytes == 0) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / page * page;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes + page - 1) / page * page;
-  // Advice alone: the mapping is private, read-only and of a file, so nothing is lost.
-  (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must come back with the refusal below, not wait for a writer.
   FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -78,6 +69,14 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
     return Status::DataLoss("the size of '" + path + "' changed while it was opened");
   }
   return file;
+}
+
+void MappedFile::Release(const uint8_t* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes) / page * page;
+  // Advice only: a kernel that refuses keeps the pages for itself to drop.
+  if (first < last) (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 }  // namespace fastllm::runtime

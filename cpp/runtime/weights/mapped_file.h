@@ -22,6 +22,10 @@ class MappedFile {
   // changed while it was opened), kInternal (the kernel refused the mapping). An empty file maps to size() == 0.
   static Result<MappedFile> Open(const std::string& path);
 
+  // Gives back the memory of the pages that lie wholly in [begin, begin + bytes), which is part of a mapped file; they
+  // are read from the file again when they are touched. Any thread.
+  static void Release(const uint8_t* begin, size_t bytes);
+
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 
@@ -29,9 +33,5 @@ class MappedFile {
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };
-
-// Takes the pages that hold these bytes of a mapped file out of the process's resident memory; the kernel's file cache
-// keeps them.
-void DropMappedPages(const uint8_t* data, size_t bytes);
 
 }  // namespace fastllm::runtime

@@ -119,4 +119,8 @@ Result<const TensorInfo*> SafetensorsSource::Get(std::string_view name) const {
                                "; the dtypes read are F32, F16, BF16, F8_E4M3");
 }
 
+void SafetensorsSource::Release(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) const {
+  ReleaseRows(tensor, row_begin, row_end);
+}
+
 }  // namespace fastllm::runtime

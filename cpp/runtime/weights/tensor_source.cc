@@ -9,8 +9,6 @@ Result<const TensorInfo*> TensorSource::Get(std::string_view name) const {
   return Status::NotFound("the checkpoint has no tensor " + Quoted(name));
 }
 
-void TensorSource::DropPages(const uint8_t* /*data*/, size_t /*bytes*/) const {}
-
 const char* WeightTypeName(WeightType type) {
   switch (type) {
     case WeightType::kF32: return "F32";

@@ -254,7 +254,7 @@ std::pair<int64_t, int64_t> LoadedBytes(const ModelConfig& config, const TensorS
   const auto model = entry->build(config, builder);
   EXPECT_TRUE(builder.status().ok()) << builder.status().ToString();
   int64_t read = 0;
-  WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, 2}, false, share->layers};
+  WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, 2}, false, false, share->layers};
   target.bytes_read = &read;
   const Status status = LoadWeights(tensors, entry->weights, false, target, params);
   EXPECT_TRUE(status.ok()) << status.ToString();

@@ -99,9 +99,9 @@ TEST(SlicesTest, PagesThatAreLetGoLeaveTheProcessAndComeBack) {
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(std::memcmp(file->data(), content.data(), content.size()), 0);
   EXPECT_EQ(ResidentKib(file->data()), 4096);
-  DropMappedPages(file->data() + kMib + 100, 2 * kMib);
-  EXPECT_LE(ResidentKib(file->data()), 2048);
-  EXPECT_GE(ResidentKib(file->data()), 2040);
+  MappedFile::Release(file->data() + kMib + 100, 2 * kMib);
+  EXPECT_LE(ResidentKib(file->data()), 2052);  // pages that it holds in part stay
+  EXPECT_GE(ResidentKib(file->data()), 2048);
   EXPECT_EQ(std::memcmp(file->data(), content.data(), content.size()), 0);
 }
 

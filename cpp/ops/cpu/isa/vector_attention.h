@@ -4,10 +4,9 @@
 // Bits: for one query row the arithmetic is fixed by its position alone. Chunks start at multiples of kAttentionChunk;
 // a dot product is kLanes interleaved sums joined by SumEach's tree; sums over positions go one position after the
 // other; a position past the row's own is never added, not even with weight 0. How rows are tiled changes only which
-// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits. Splits of
-// kAttentionSplit positions have sums of their own, joined in order, whether one thread computes them or several.
-// With a window, a chunk is passed over by rows that see nothing of it; positions of it that are before a row's window
-// have weight 0, and those that no row of the item sees are not read (the first that one does stands in for them).
+// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits. Splits of positions
+// have sums of their own, joined in order. With a window, rows pass over chunks that they see nothing of, positions
+// before a row's window have weight 0, and those that no row sees are not read (the first seen one stands in for them).
 #pragma once
 
 #include "ops/cpu/isa/vector_attention_cache.h"
@@ -170,7 +169,8 @@ void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* 
     case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
     case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
     case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
-    case DType::kF8E4M3: return;  // never comes here: AttentionOp
+    case DType::kI8: return AttendAll<ByteCache>(p, item, scratch);
+    default: return;  // kF8E4M3 never comes here: AttentionOp
   }
 }
 
@@ -180,7 +180,8 @@ void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, in
     case DType::kF32: return AttendSplit<FloatCache>(p, item, split, scratch, sums);
     case DType::kF16: return AttendSplit<NarrowCache<LoadF16>>(p, item, split, scratch, sums);
     case DType::kBF16: return AttendSplit<BFloatCache>(p, item, split, scratch, sums);
-    case DType::kF8E4M3: return;
+    case DType::kI8: return AttendSplit<ByteCache>(p, item, split, scratch, sums);
+    default: return;
   }
 }
 

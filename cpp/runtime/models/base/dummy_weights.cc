@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "ops/contract/fp8.h"
 #include "ops/contract/random_fill.h"
 #include "ops/table/device.h"
+#include "runtime/models/base/packing.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/models/base/weight_memory.h"
 
@@ -33,6 +36,26 @@ void DrawPart(const Param& param, const Slice& rows, int64_t first, ops::RandomF
     r.first = first + (rows.begin + row) * full_width + param.cols.begin;
     if (r.count > 0) fill(r);
     r.out = static_cast<char*>(r.out) + r.count * element_bytes;
+  }
+}
+
+// Quantises a matrix from float32 values, its panels spread over threads.
+void PackDrawn(const std::vector<float>& values, int32_t num_threads, const Param& param) {
+  const float* data = values.data();
+  for (size_t part = 0; part < param.parts.size(); ++part) {
+    const int64_t rows = param.parts[part].size, panels = ops::NumPanels(rows);
+    const TensorInfo tensor{param.name,
+                            {rows, param.cols.size},
+                            WeightType::kF32,
+                            reinterpret_cast<const uint8_t*>(data),
+                            static_cast<size_t>(rows * param.cols.size) * sizeof(float)};
+    data += rows * param.cols.size;
+    std::vector<std::jthread> team;
+    for (int64_t t = 0; t < num_threads; ++t) {
+      team.emplace_back([&, t] {
+        PackPart(tensor, param, static_cast<int32_t>(part), panels * t / num_threads, panels * (t + 1) / num_threads);
+      });
+    }
   }
 }
 
@@ -72,13 +95,18 @@ Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& par
   FASTLLM_ASSIGN_OR_RETURN(const auto fill,
                            target.ops->Resolve<ops::RandomFillFn>(
                                {ops::OpId::kRandomFill, target.placement.device, target.placement.dtype}));
+  for (const auto& p : params.all()) {
+    FASTLLM_RETURN_IF_ERROR(CheckWhole(*p, target.quantize_int8));
+    if (target.quantize_int8) DescribeInt8(std::vector<WeightType>(p->parts.size(), WeightType::kF32), p.get());
+  }
   FASTLLM_RETURN_IF_ERROR(AllocateWeights(target.placement, params));
+  std::vector<float> drawn;  // of a matrix that becomes 8-bit blocks
   const FloatsForFp8 floats(params, target);
   const int64_t element_bytes = ops::DTypeSize(target.placement.dtype);
   for (const auto& p : params.all()) {
-    FASTLLM_RETURN_IF_ERROR(CheckWhole(*p));
+    if (p->is_packed()) drawn.resize(static_cast<size_t>(p->numel()));
     ops::RandomFillParams r;
-    r.out = p->is_fp8 ? floats.memory() : p->value.data_ptr();
+    r.out = p->is_fp8 ? floats.memory() : p->is_packed() ? drawn.data() : p->value.data_ptr();
     r.key = Mix(seed ^ std::hash<std::string>{}(p->name));
     r.mean = p->init == ParamInit::kNorm ? 1.0f : 0.0f;
     // A uniform variable on [-1, 1) has the standard deviation 1 / sqrt(3).
@@ -90,6 +118,7 @@ Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& par
       r.out = static_cast<char*>(r.out) + part.size * p->row_elements() * element_bytes;
       first += part.full * (p->cols.size == 0 ? 1 : p->cols.full);
     }
+    if (p->is_packed()) PackDrawn(drawn, target.context.num_threads, *p);
     if (p->is_fp8) FASTLLM_RETURN_IF_ERROR(floats.Quantize(*p));
   }
   floats.Finish();

@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "runtime/models/base/packing.h"
 #include "runtime/models/base/weight_memory.h"
 #include "runtime/models/base/weight_writer.h"
-#include "runtime/quant/pack.h"
+#include "runtime/weights/tensor_list.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -30,7 +31,7 @@ struct FillTask {
   int64_t part_row = 0;         // first row of the part inside the parameter
   int64_t begin = 0;
   int64_t end = 0;
-  uint8_t* packed = nullptr;           // where a packed part begins
+  int32_t packed_part = -1;            // which packed part it is; -1: the parameter is not packed
   const TensorInfo* scales = nullptr;  // of a matrix that is stored in 8-bit floats
 };
 
@@ -66,78 +67,61 @@ bool MatchesGlob(std::string_view pattern, std::string_view name) {
   return name.size() >= head.size() + tail.size() && name.starts_with(head) && name.ends_with(tail);
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string s = "[";
-  for (size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
-  return s + "]";
-}
-
 void AddTasks(const CheckpointPart& from, const Param& param, const Slice& part, int64_t part_row,
               std::vector<FillTask>* tasks) {
   const int64_t step = std::max<int64_t>(1, kChunkElements / param.row_elements());
   for (int64_t r = 0; r < part.size; r += step) {
-    tasks->push_back({from.tensor, &param, &part, part_row, r, std::min(part.size, r + step), nullptr, from.scales});
+    tasks->push_back({from.tensor, &param, &part, part_row, r, std::min(part.size, r + step), -1, from.scales});
   }
 }
 
-void AddPackedTasks(const TensorInfo* tensor, const Param& param, const Slice& part, const ops::QuantWeight& w,
-                    std::vector<FillTask>* tasks) {
+void AddPackedTasks(const TensorInfo* tensor, const Param& param, int32_t part, std::vector<FillTask>* tasks) {
   const int64_t step = std::max<int64_t>(1, kChunkElements / param.cols.size / ops::kQuantPanel);
-  const int64_t panels = ops::NumPanels(w.n);
-  for (int64_t p = 0; p < panels; p += step) {
-    // The memory is the ParamSet's own; the blocks see it as const.
-    tasks->push_back({tensor, &param, &part, 0, p, std::min(panels, p + step), const_cast<uint8_t*>(w.data)});
-  }
+  const Slice& rows = param.parts[part];
+  const int64_t panels = ops::NumPanels(rows.size);
+  for (int64_t p = 0; p < panels; p += step)
+    tasks->push_back({tensor, &param, &rows, 0, p, std::min(panels, p + step), part, nullptr});
 }
 
-// Describes the parameter as packed when all its parts can be.
-void TryPack(const std::vector<CheckpointPart>& parts, Param* param) {
-  if (param->cols.size == 0 || param->is_fp8) return;
-  std::vector<ops::QuantWeight> packed;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const auto format = QuantFormatOf(parts[i].tensor->type);
-    if (!format) return;
-    packed.push_back(
-        {nullptr, static_cast<int32_t>(param->parts[i].size), static_cast<int32_t>(param->cols.size), *format});
-  }
-  param->packed = std::move(packed);
+std::vector<WeightType> TypesOf(const std::vector<CheckpointPart>& parts) {
+  std::vector<WeightType> types;
+  for (const CheckpointPart& part : parts) types.push_back(part.tensor->type);
+  return types;
+}
+
+// The rows of its tensor that a task reads.
+std::pair<int64_t, int64_t> RowsOf(const FillTask& t) {
+  const int64_t first = t.rows->begin;
+  if (t.packed_part < 0) return {first + t.begin, first + t.end};
+  return {first + t.begin * ops::kQuantPanel, first + std::min(t.end * ops::kQuantPanel, t.rows->size)};
 }
 
 void RunTask(const FillTask& t, const WeightTarget& target, WeightWriter& writer) {
-  const Slice& cols = t.param->cols;
-  const int64_t row_bytes = RowBytes(*t.tensor);
-  int64_t begin = t.rows->begin + t.begin, end = t.rows->begin + t.end;
-  if (t.packed != nullptr) {
-    const uint8_t* blocks = t.tensor->data + t.rows->begin * row_bytes +
-                            cols.begin / WeightBlockElements(t.tensor->type) * WeightBlockBytes(t.tensor->type);
-    PackPanels(*QuantFormatOf(t.tensor->type), blocks, t.rows->size, static_cast<int32_t>(cols.size), t.begin, t.end,
-               t.packed, row_bytes);
-    begin = t.rows->begin + t.begin * ops::kQuantPanel;
-    end = t.rows->begin + std::min(t.rows->size, t.end * ops::kQuantPanel);
-  } else {
-    const int64_t row = t.part_row + t.begin, first = row * t.param->row_elements();
-    auto* const to = static_cast<char*>(t.param->value.data_ptr());
-    if (t.param->is_fp8) {
-      writer.WriteFp8(*t.tensor, t.scales, begin, end, reinterpret_cast<uint8_t*>(to) + first,
-                      t.param->scale.data_ptr<float>() + row);
-    } else {
-      writer.Write(*t.tensor, begin, end, cols, to + first * ops::DTypeSize(target.placement.dtype));
-    }
+  if (t.packed_part >= 0) return PackPart(*t.tensor, *t.param, t.packed_part, t.begin, t.end);
+  const auto [begin, end] = RowsOf(t);
+  const int64_t row = t.part_row + t.begin, first = row * t.param->row_elements();
+  auto* const to = static_cast<char*>(t.param->value.data_ptr());
+  if (t.param->is_fp8) {
+    return writer.WriteFp8(*t.tensor, t.scales, begin, end, reinterpret_cast<uint8_t*>(to) + first,
+                           t.param->scale.data_ptr<float>() + row);
   }
-  if (target.source != nullptr) {
-    target.source->DropPages(t.tensor->data + begin * row_bytes, static_cast<size_t>((end - begin) * row_bytes));
-  }
+  writer.Write(*t.tensor, begin, end, t.param->cols, to + first * ops::DTypeSize(target.placement.dtype));
+}
 }
 
-// Runs the tasks on a team of threads, each with its own writer.
-void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target) {
+// Runs the tasks on a team of threads, each with its own writer; `source` may forget what was read.
+void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target, const TensorSource* source) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex mutex;
   const auto work = [&] {
     try {
       WeightWriter writer(target.placement, target.context.stream);
-      for (size_t i = next++; i < tasks.size(); i = next++) RunTask(tasks[i], target, writer);
+      for (size_t i = next++; i < tasks.size(); i = next++) {
+        RunTask(tasks[i], target, writer);
+        const auto [row_begin, row_end] = RowsOf(tasks[i]);
+        if (source != nullptr) source->Release(*tasks[i].tensor, row_begin, row_end);
+      }
       writer.Finish();
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -167,7 +151,6 @@ Result<const TensorInfo*> FindScales(const TensorSource& source, const TensorInf
 
 // Whether a tensor can be cut as the parameter is.
 Status CheckCut(const TensorInfo& tensor, const Param& param, const Slice& rows, const WeightRule& rule) {
-  FASTLLM_RETURN_IF_ERROR(CheckWhole(param));
   FASTLLM_CHECK(
       (rows.whole() || rule.shard == ShardAxis::kRows) && (param.cols.whole() || rule.shard == ShardAxis::kCols),
       "the weight map does not say that " + param.name + " may be cut in this way");
@@ -248,8 +231,8 @@ std::vector<FillTask> MakeTasks(const ParamSet& params, const std::vector<std::v
     int64_t row = 0;
     for (size_t part = 0; part < parts[i].size(); ++part) {
       const Slice& slice = param.parts[part];
-      if (param.is_packed()) {
-        AddPackedTasks(parts[i][part].tensor, param, slice, param.packed[part], &tasks);
+      if (param.is_packed() || param.is_half()) {
+        AddPackedTasks(parts[i][part].tensor, param, static_cast<int32_t>(part), &tasks);
       } else {
         AddTasks(parts[i][part], param, slice, row, &tasks);
         row += slice.size;
@@ -292,9 +275,11 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
   std::unordered_set<std::string> used;
   std::vector<std::vector<CheckpointPart>> parts;  // of each parameter
   int64_t bytes_read = 0;
+  bool quantized = false;
   for (const auto& param : params.all()) {
     const auto [pattern, layer] = SplitLayer(param->name);
     auto& of_param = parts.emplace_back();
+    FASTLLM_RETURN_IF_ERROR(CheckWhole(*param, target.quantize_int8));
     for (int32_t part = 0; part < static_cast<int32_t>(param->parts.size()); ++part) {
       const WeightRule* rule = FindRule(map, pattern, part);
       FASTLLM_CHECK(rule != nullptr && !NameIn(*rule, gguf_names, layer).empty(),
@@ -306,11 +291,20 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
       if (found.scales != nullptr) used.insert(found.scales->name);
       of_param.push_back(found);
     }
-    if (target.keep_quantized) TryPack(of_param, param.get());
+    if (target.quantize_int8 && DescribeInt8(TypesOf(of_param), param.get())) {
+      quantized = true;
+    } else if (target.keep_quantized) {
+      DescribeStored(TypesOf(of_param), param.get());
+    }
+  }
+  if (target.quantize_int8 && !quantized) {
+    return Status::InvalidArgument(
+        "quantization is \"int8\", but the checkpoint holds no matrix of floats whose rows are multiples of " +
+        std::to_string(ops::kQuantBlock));
   }
   FASTLLM_RETURN_IF_ERROR(CheckAllUsed(source, map, gguf_names, target.layers, used));
   FASTLLM_RETURN_IF_ERROR(AllocateWeights(target.placement, params));
-  RunTasks(MakeTasks(params, parts), target);
+  RunTasks(MakeTasks(params, parts), target, &source);
   if (target.bytes_read != nullptr) *target.bytes_read = bytes_read;
   return Status::Ok();
 }

@@ -41,16 +41,18 @@ struct WeightTarget {
   const ops::OpTable* ops = nullptr;
   ops::OpContext context;  // num_threads threads read the files; copies to a device go over context.stream
   bool keep_quantized = false;
-  LayerSpan layers = {};                 // that the parameters are of; other stages' tensors are left alone
-  const TensorSource* source = nullptr;  // when set: its pages leave this process's memory once they have been read
-  int64_t* bytes_read = nullptr;         // when set: becomes the bytes read of the checkpoint
+  bool quantize_int8 = false;     // matrices of floats become 8-bit blocks (runtime/quant/quantize.h)
+  LayerSpan layers = {};          // that the parameters are of; other stages' tensors are left alone
+  int64_t* bytes_read = nullptr;  // when set: becomes the bytes read of the checkpoint
 };
 
 // Allocates every parameter and fills it from `source`, reading no more than the parameters hold: in the placement's
-// type, or with keep_quantized as packed blocks where all parts of a matrix are stored in a format that has a packed
-// one. Every tensor of the source must be used or ignored, or be another stage's. Errors: kNotFound names a missing
-// tensor; kInvalidArgument names a tensor with its expected and found shape, one that nothing in the model uses, or one
-// of quantised blocks that a rank's share would cut; kResourceExhausted says what the weights need and what is free.
+// type, or with keep_quantized as packed blocks or packed 16-bit floats where all parts of a matrix are stored in such
+// (16-bit floats only where the parameter is not a share). Every tensor of the source must be used or ignored, or be
+// another stage's. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
+// found shape, one that nothing in the model uses, or one of quantised blocks that a rank's share would cut, or says
+// that quantize_int8 finds no matrix of floats; kUnimplemented names a share of a parameter that is quantised as it is
+// loaded; kResourceExhausted says what the weights need and what is free.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params);
 

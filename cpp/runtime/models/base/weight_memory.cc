@@ -22,8 +22,9 @@ int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 int64_t PaddedBytes(const Param& p, const Placement& placement) {
   if (p.is_fp8) return RoundUp(p.numel()) + RoundUp(p.rows() * static_cast<int64_t>(sizeof(float)));
-  int64_t bytes = p.is_packed() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
+  int64_t bytes = p.is_packed() || p.is_half() ? 0 : p.numel() * ops::DTypeSize(placement.dtype);
   for (const ops::QuantWeight& w : p.packed) bytes += ops::PackedBytes(w.format, w.n, w.k);
+  for (const ops::HalfWeight& w : p.halves) bytes += ops::HalfBytes(w.n, w.k);
   return RoundUp(bytes);
 }
 
@@ -62,11 +63,15 @@ Status AllocateWeights(const Placement& placement, ParamSet& params) {
   params.Keep(slab.owner);
   int64_t offset = 0;
   for (const auto& p : params.all()) {
-    if (p->is_packed()) {
+    if (p->is_packed() || p->is_half()) {
       const auto* data = reinterpret_cast<const uint8_t*>(slab.data) + offset;
       for (ops::QuantWeight& w : p->packed) {
         w.data = data;
         data += ops::PackedBytes(w.format, w.n, w.k);
+      }
+      for (ops::HalfWeight& w : p->halves) {
+        w.data = reinterpret_cast<const uint16_t*>(data);
+        data += ops::HalfBytes(w.n, w.k);
       }
       offset += PaddedBytes(*p, placement);
       continue;
@@ -83,7 +88,11 @@ Status AllocateWeights(const Placement& placement, ParamSet& params) {
   return Status::Ok();
 }
 
-Status CheckWhole(const Param& param) {
+Status CheckWhole(const Param& param, bool quantize_int8) {
+  if (quantize_int8 && param.cols.size != 0 && !param.whole()) {
+    return Status::Unimplemented("quantization int8 needs tensor_parallel_size 1: " + param.name +
+                                 " is cut over ranks; a checkpoint that is stored in 8-bit blocks can be");
+  }
   if (!param.is_fp8 || param.cols.whole()) return Status::Ok();
   return Status::Unimplemented("quantization fp8 keeps whole rows of a matrix; tensor_parallel_size gives this rank " +
                                std::to_string(param.cols.size) + " of the " + std::to_string(param.cols.full) +

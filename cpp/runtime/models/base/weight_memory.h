@@ -11,7 +11,8 @@ namespace fastllm::runtime {
 // kResourceExhausted says what they need and what is free.
 Status AllocateWeights(const Placement& placement, ParamSet& params);
 
-// kUnimplemented for a parameter in 8-bit floats that is cut by columns: a row has one scale.
-Status CheckWhole(const Param& param);
+// kUnimplemented for a share of a parameter that is quantised as it is loaded: to 8-bit floats when it is cut by
+// columns (a row has one scale), to 8-bit blocks however it is cut.
+Status CheckWhole(const Param& param, bool quantize_int8);
 
 }  // namespace fastllm::runtime

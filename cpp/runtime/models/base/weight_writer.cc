@@ -75,7 +75,8 @@ void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end,
     case ops::DType::kF32: std::memcpy(to, floats_.data(), floats_.size() * sizeof(float)); break;
     case ops::DType::kF16: ConvertTo<c10::Half>(floats_.data(), elements, to); break;
     case ops::DType::kBF16: ConvertTo<c10::BFloat16>(floats_.data(), elements, to); break;
-    case ops::DType::kF8E4M3: FASTLLM_CHECK(false, "no model is in 8-bit floats as a whole");
+    case ops::DType::kF8E4M3:
+    case ops::DType::kI8: FASTLLM_CHECK(false, "no model is in 8 bits as a whole");
   }
 }
 

@@ -187,8 +187,11 @@ Result<LinearMethod> ChooseLinearMethod(const std::optional<std::string>& quanti
   const auto refuse = [&](const std::string& why) {
     return Status::InvalidArgument("quantization is \"" + *quantization + "\"; " + why);
   };
-  if (*quantization != "fp8" && *quantization != "compressed-tensors") return refuse("known: fp8, compressed-tensors");
+  if (*quantization != "int8" && *quantization != "fp8" && *quantization != "compressed-tensors") {
+    return refuse("known: int8, fp8, compressed-tensors");
+  }
   if (!source.linear.stored.empty()) return refuse("the checkpoint states \"" + source.linear.stored + "\"");
+  if (*quantization == "int8") return source.linear;  // WeightTarget::quantize_int8
   if (*quantization != "fp8") return refuse("the checkpoint has no quantization_config that says so");
   if (source.config.gguf_names) return refuse("of a GGUF file the stored types count");
   return LinearMethod{LinearKind::kFp8, ""};
