@@ -102,8 +102,7 @@ void DeviceRunner::EnqueueKeep(const StagedStep& step) {
 // The rows of `from` in the order that is asked for, on the host.
 at::Tensor DeviceRunner::ToHost(const at::Tensor& from, const std::vector<int32_t>& order) {
   const int64_t width = from.size(1);
-  const at::Tensor host =
-      at::empty({static_cast<int64_t>(order.size()), width}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor host = at::empty({static_cast<int64_t>(order.size()), width}, at::TensorOptions().dtype(at::kFloat));
   for (size_t i = 0; i < order.size(); ++i) {
     device_.Copy(host.data_ptr<float>() + static_cast<int64_t>(i) * width,
                  from.const_data_ptr<float>() + order[i] * width, static_cast<size_t>(width) * sizeof(float),
