@@ -67,7 +67,7 @@ def test_gguf(made, type_name, cpu_precision, tensor, pipeline):
     got = logits(path, ids, tensor, pipeline, cpu_precision=cpu_precision, kv_cache_dtype="float32")
     # Activations are rounded to 8 bits where weights stay quantised, so a last bit may become a step of that rounding.
     quantised = cpu_precision == "auto" and type_name.startswith("Q")
-    bound = 0.02 if quantised else SAME
+    bound = 0.1 if quantised else SAME  # a wrong cut is off by the logits themselves
     assert float(np.abs(got - one).max()) <= bound * float(np.abs(one).max())
 
 
