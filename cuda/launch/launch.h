@@ -46,5 +46,6 @@ void RegisterAttentionOps(ops::OpTable& table);
 void RegisterSampleOps(ops::OpTable& table);
 void RegisterStepOps(ops::OpTable& table);
 void RegisterSkinnyLinearOps(ops::OpTable& table);
+void RegisterFusedLinearOps(ops::OpTable& table);
 
 }  // namespace fastllm::cuda

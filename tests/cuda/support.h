@@ -107,6 +107,7 @@ void CheckPlan(Checks& c);
 void CheckAttention(Checks& c);
 void CheckSample(Checks& c);
 void CheckStep(Checks& c);
+void CheckFusedLinear(Checks& c);
 
 inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 

@@ -16,7 +16,8 @@ constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::k
                             OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,     OpId::kSample,
                             OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,      OpId::kRopeKvWrite,
                             OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding,
-                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul};
+                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul,
+                            OpId::kNormLinear,    OpId::kLinearAdd,      OpId::kNormQkv};
 
 // Attention on the CPU needs no plan, and its MLP no fused product.
 bool IsCpuOp(OpId op) {

@@ -5,6 +5,7 @@
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
 #include "ops/contract/feed.h"
+#include "ops/contract/fused_linear.h"
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
@@ -32,6 +33,10 @@ void WriteHeads(const Kernels& k, const KvCacheView& cache, const float* from, v
 void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
 void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
 void RandomFill(const RandomFillParams& p, const OpContext& ctx);
+// Float64 sums, one arm: the oracle of the CUDA arm. Throw InternalError for what the contract excludes.
+void NormLinear(const NormLinearParams& p, const OpContext& ctx);
+void LinearAdd(const LinearAddParams& p, const OpContext& ctx);
+void NormQkv(const NormQkvParams& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);

@@ -67,6 +67,9 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kFeedTokens, CpuIsa::kPlain, "cpu.feed_tokens.f32", &cpu::FeedTokens);
   Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
   Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
+  Add(table, OpId::kNormLinear, CpuIsa::kPlain, "cpu.norm_linear.f32", &cpu::NormLinear);
+  Add(table, OpId::kLinearAdd, CpuIsa::kPlain, "cpu.linear_add.f32", &cpu::LinearAdd);
+  Add(table, OpId::kNormQkv, CpuIsa::kPlain, "cpu.norm_qkv.f32", &cpu::NormQkv);
   Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
   Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);
   AddArm<cpu::kPlainKernels>(

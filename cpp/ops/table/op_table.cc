@@ -78,6 +78,9 @@ const char* OpName(OpId op) {
     case OpId::kKeepTokens: return "keep_tokens";
     case OpId::kRandomFill: return "random_fill";
     case OpId::kLinearSiluMul: return "linear_silu_mul";
+    case OpId::kNormLinear: return "norm_linear";
+    case OpId::kLinearAdd: return "linear_add";
+    case OpId::kNormQkv: return "norm_qkv";
   }
   return "unknown";
 }

@@ -32,6 +32,9 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kNormLinear,     // optional, these three: contract/fused_linear.h
+  kLinearAdd,
+  kNormQkv,
 };
 const char* OpName(OpId op);
 

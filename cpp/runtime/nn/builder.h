@@ -30,8 +30,8 @@ class Builder {
   Param* Norm(std::string name, int64_t size) { return params_->Declare(std::move(name), {size}, 0, ParamInit::kNorm); }
 
   Scratch::Slot Buffer(const std::string& name, int64_t cols) { return scratch_->Reserve(name, cols); }
-  // Logits are float32 whatever the type of the model.
-  Scratch::Slot LogitsBuffer(const std::string& name, int64_t cols) {
+  // Of float32 whatever the type of the model: logits, sums.
+  Scratch::Slot Float32Buffer(const std::string& name, int64_t cols) {
     return scratch_->Reserve(name, cols, /*float32=*/true);
   }
 
@@ -54,6 +54,10 @@ class Builder {
     return fn.ok() ? *fn : nullptr;
   }
 
+  // Whether blocks take the fused products (nn/fused.h). By default not on the CPU, where these are an oracle and slow.
+  bool fuses() const { return fuses_; }
+  void set_fuses(bool fuses) { fuses_ = fuses; }
+
   int32_t max_positions() const { return max_positions_; }
   const Status& status() const { return status_; }  // the first refusal
 
@@ -63,6 +67,7 @@ class Builder {
   int32_t max_positions_;
   ParamSet* params_;
   Scratch* scratch_;
+  bool fuses_ = placement_.device != ops::Device::kCpu;
   Status status_;
 };
 

@@ -5,6 +5,7 @@
 #include "ops/contract/silu_mul.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/fused.h"
 #include "runtime/nn/linear.h"
 
 namespace fastllm::runtime {
@@ -16,6 +17,14 @@ class GatedMlp {
 
   // x, out: [num_tokens, hidden]; out may be x.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
+
+  // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
+  bool CanFuse(const at::Tensor& x) const {
+    return gate_up_.CanFuse(x) && gate_up_.bias_data() == nullptr && down_.CanFuse(x);
+  }
+  ops::NextWeight first_weight() const { return gate_up_.AsNext(); }
+  void ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& stream,
+                    const FusedNext& next) const;
 
  private:
   Linear gate_up_;

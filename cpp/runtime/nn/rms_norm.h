@@ -20,6 +20,9 @@ class RmsNorm {
   void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
                   const at::Tensor& out) const;
 
+  const void* gain() const { return weight_->value.const_data_ptr(); }
+  float eps() const { return eps_; }
+
  private:
   Param* weight_;
   float eps_;
