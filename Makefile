@@ -25,13 +25,13 @@ CXX_DIRS := cpp cuda tests bench
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard -- $(addsuffix /*.h,$(CXX_DIRS)) $(addsuffix /*.cc,$(CXX_DIRS)) $(addsuffix /*.cu,$(CXX_DIRS)) $(addsuffix /*.cuh,$(CXX_DIRS)))
 SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema
+.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.built $(VENV)/.demo  ## build everything and let a real instruct model answer a question in a stream
-	@$(VENV)/bin/fastllm generate --model smollm2 --temperature 0 --max-tokens 200 --chat --stats "$(QUESTION)"
+	@$(VENV)/bin/fastllm generate --model smollm2 --temperature 0.2 --top-p 0.9 --seed 1 --max-tokens 300 --chat --stats "$(QUESTION)"
 
 test: test-layering $(VENV)/.built test-cpp test-python  ## layering, C++ and Python tests; makes what they need first
 
@@ -69,6 +69,11 @@ test-schema: $(VENV)/.built $(VENV)/.test  ## schemathesis over the server's ope
 	@.ci/system-deps promtool
 	@$(PIP) 'schemathesis>=4,<5'
 	@$(VENV)/bin/python tests/server/schema_check.py "$$(command -v promtool)"
+
+test-clients: $(VENV)/.built $(VENV)/.demo $(VENV)/.test  ## lm-eval and guidellm against the server
+	@test -x build/clients/bin/python || $(PYTHON) -m venv build/clients
+	@build/clients/bin/python -m pip install -q $(PIP_ARGS) 'lm-eval[api]==0.4.13' 'guidellm==0.8.1'
+	@$(VENV)/bin/python tests/server/clients_check.py build/clients/bin
 
 test-asan:  ## C++ tests without torch under the address and undefined-behaviour sanitizers
 test-tsan:  ## the same under the thread sanitizer

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/create_group.h"
 #include "api/device_facts.h"
 #include "api/phase_timer.h"
 #include "api/processor_table.h"
@@ -67,6 +68,10 @@ class EngineImpl final : public Engine {
 
   Result<uint64_t> Submit(GenerationRequest r) override {
     FASTLLM_RETURN_IF_ERROR(CheckProcess());
+    if (r.data_parallel_rank < -1 || r.data_parallel_rank > 0) {
+      return Status::InvalidArgument("data_parallel_rank must be 0, got " + std::to_string(r.data_parallel_rank) +
+                                     ": data_parallel_size is 1");
+    }
     TruncatePrompt(r.sampling, limits_.max_model_len, &r.prompt_token_ids);
     FASTLLM_RETURN_IF_ERROR(ValidateOptions(r, limits_));
     FASTLLM_ASSIGN_OR_RETURN(auto chosen_processors, processors_.Choose(r.sampling));
@@ -296,6 +301,9 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
 Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens,
                                                std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   try {
+    if (config.runtime.data_parallel_size > 1) {
+      return api::CreateGroup(config, std::move(tokens), !logits_processors.empty(), CreateEngine);
+    }
     return CreateEngine(config, std::move(tokens), std::move(logits_processors));
   } catch (const std::bad_alloc&) {
     return Status::ResourceExhausted("out of memory while the engine was made");

@@ -18,8 +18,8 @@ namespace fastllm::api {
 Result<runtime::Placement> ChoosePlacement(const EngineConfig& config, const runtime::ModelConfig& model,
                                            DeviceFacts* facts);
 
-// The type of the KV cache: on a GPU that of the model, whatever else is refused by name; see runtime::KvDType for the
-// CPU.
+// The type of the KV cache: on a GPU that of the model or fp8, whatever else is refused by name; see runtime::KvDType
+// for the CPU.
 Result<ops::DType> ChooseKvDType(const std::string& kv_cache_dtype, const runtime::Placement& placement,
                                  bool quantized);
 

@@ -41,7 +41,9 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   options.logits_processors = std::move(logits_processors);
   options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
+  options.placement.attention_backend = runtime::AttentionBackendOf(config.runtime.attention_backend);
   options.kv_dtype = kv_dtype;
+  FASTLLM_ASSIGN_OR_RETURN(options.linear, runtime::ChooseLinearMethod(config.model.quantization, source));
   options.keep_quantized = keep_quantized;
   options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) {

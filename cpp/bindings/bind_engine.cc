@@ -210,6 +210,7 @@ void BindEngine(py::module_& m) {
                "Aborts everything, delivers the last deltas, joins the threads.");
   BindLifecycle(&engine);
   BindPrefixCache(m, &engine);
+  BindReplicas(m, &engine);
 }
 
 }  // namespace fastllm::bindings

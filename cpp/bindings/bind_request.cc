@@ -94,16 +94,21 @@ void BindRequest(py::module_& m) {
       .def_readonly("lora_path", &ExtraKeys::lora_path);
   py::class_<GenerationRequest>(m, "GenerationRequest", "One prompt to continue, and how.")
       .def(py::init([](py::handle ids, const SamplingParams& sampling, const ExtraKeys& keys, py::handle priority,
-                       py::handle timeout_ms, py::handle max_queue_time_ms) {
-             return GenerationRequest{TokenIds(ids),
-                                      sampling,
-                                      keys,
-                                      Integer<int32_t>("priority", priority),
-                                      Integer<int64_t>("timeout_ms", timeout_ms),
-                                      Integer<int64_t>("max_queue_time_ms", max_queue_time_ms)};
+                       py::handle timeout_ms, py::handle max_queue_time_ms, py::handle data_parallel_rank,
+                       const py::str& session_id) {
+             return GenerationRequest{
+                 TokenIds(ids),
+                 sampling,
+                 keys,
+                 Integer<int32_t>("priority", priority),
+                 Integer<int64_t>("timeout_ms", timeout_ms),
+                 Integer<int64_t>("max_queue_time_ms", max_queue_time_ms),
+                 data_parallel_rank.is_none() ? -1 : Integer<int32_t>("data_parallel_rank", data_parallel_rank),
+                 Utf8Text("session_id", session_id)};
            }),
            py::arg("prompt_token_ids"), py::arg("sampling_params"), py::arg("extra_keys") = ExtraKeys{}, py::kw_only(),
-           py::arg("priority") = 0, py::arg("timeout_ms") = py::none(), py::arg("max_queue_time_ms") = py::none())
+           py::arg("priority") = 0, py::arg("timeout_ms") = py::none(), py::arg("max_queue_time_ms") = py::none(),
+           py::arg("data_parallel_rank") = py::none(), py::arg("session_id") = "")
       .def(
           "without_text",
           [](GenerationRequest request) {
@@ -123,7 +128,9 @@ void BindRequest(py::module_& m) {
       .def_readonly("extra_keys", &GenerationRequest::extra_keys)
       .def_readonly("priority", &GenerationRequest::priority)
       .def_readonly("timeout_ms", &GenerationRequest::timeout_ms)
-      .def_readonly("max_queue_time_ms", &GenerationRequest::max_queue_time_ms);
+      .def_readonly("max_queue_time_ms", &GenerationRequest::max_queue_time_ms)
+      .def_readonly("data_parallel_rank", &GenerationRequest::data_parallel_rank)
+      .def_readonly("session_id", &GenerationRequest::session_id);
 }
 
 }  // namespace fastllm::bindings

@@ -21,5 +21,7 @@ using EngineClass = pybind11::class_<Engine, EngineHolder>;
 
 // KvEvent, KvEventBatch, and what the engine says of its prefix cache.
 void BindPrefixCache(pybind11::module_& m, EngineClass* engine);
+// ReplicaInfo, and what the engine says of its replicas.
+void BindReplicas(pybind11::module_& m, EngineClass* engine);
 
 }  // namespace fastllm::bindings

@@ -57,6 +57,9 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterStepOps(table);
   cuda::RegisterSkinnyLinearOps(table);
   cuda::RegisterFusedLinearOps(table);
+  cuda::RegisterFp8RowOps(table);
+  cuda::RegisterFp8LinearOps(table);
+  cuda::RegisterFlashInferOps(table);
 }
 
 }  // namespace ops

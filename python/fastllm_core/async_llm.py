@@ -3,10 +3,10 @@
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from fastllm_core import lifecycle
-from fastllm_core._C import GenerationRequest, SamplingParams
+from fastllm_core._C import GenerationRequest, SamplingParams, StreamRelay
 from fastllm_core.beam_search import BeamSearchOutput, BeamSearchParams, carry_on, new_beams, step_params
 from fastllm_core.errors import InvalidArgumentError, of_request
 from fastllm_core.inputs import Prompt, Scheduling, make_prompt
@@ -43,6 +43,8 @@ class AsyncLLM:
         priority: int = 0,
         timeout_ms: int | None = None,
         max_queue_time_ms: int | None = None,
+        data_parallel_rank: int | None = None,
+        session_id: str = "",
     ) -> AsyncIterator[RequestOutput]:
         """Yields the state of one request whenever there is news; the last output has finished = True.
 
@@ -50,12 +52,15 @@ class AsyncLLM:
         is new, FINAL_ONLY comes once. A slow reader gets several steps in one output. Closing or cancelling the
         generator ends the request.
         priority, timeout_ms, max_queue_time_ms: as in LLM.generate(). QueueFullError when too many requests wait.
+        data_parallel_rank: the replica that must take it; session_id: requests of one session go to one replica while
+        its load allows (both with data_parallel_size > 1).
         """
         params = self.get_default_sampling_params() if sampling_params is None else sampling_params
         if request_id is None:
             request_id = f"auto-{next(self._counter)}"
         self._check_free(request_id)
-        made = await self._make_prompt(prompt, params, Scheduling(priority, timeout_ms, max_queue_time_ms))
+        asked = Scheduling(priority, timeout_ms, max_queue_time_ms, data_parallel_rank, session_id)
+        made = await self._make_prompt(prompt, params, asked)
         self._check_free(request_id)  # once more: another may have taken it meanwhile
         kind = output_kind or params.output_kind
         group = self.submit([made.request], quiet=kind is RequestOutputKind.FINAL_ONLY)
@@ -81,6 +86,13 @@ class AsyncLLM:
         quiet: no news before the end. Closing the group, or dropping it, ends what runs.
         """
         return self._dispatcher.submit(requests, quiet)
+
+    def start_relay(self, gap_edges: Sequence[float], round_us: int = 0) -> StreamRelay | None:
+        """Lets the engine write running streams to their sockets itself (fastllm_core._C.StreamRelay); for servers,
+        once and before any request. None when the tokenizer's text can only be made in Python. gap_edges: upper edges
+        of the relay's counts of gaps between events, in seconds. round_us: least time from one look at the engine's
+        news to the next; what comes within it is joined."""
+        return self._dispatcher.start_relay(gap_edges, round_us)
 
     def validate(self, request: GenerationRequest) -> None:
         """Raises what submit() would find wrong with the values of one request."""
@@ -143,6 +155,22 @@ class AsyncLLM:
     def stats(self):
         """As LLM.stats()."""
         return self._engine.stats()
+
+    def replicas(self):
+        """ReplicaInfo of each engine: one, or data_parallel_size of them."""
+        return self._engine.replicas()
+
+    async def drain_replica(self, replica: int) -> None:
+        """The replica takes no more requests; what it has runs to its end."""
+        await asyncio.to_thread(self._engine.drain_replica, replica)
+
+    async def resume_replica(self, replica: int) -> None:
+        """It takes requests again."""
+        await asyncio.to_thread(self._engine.resume_replica, replica)
+
+    async def restart_replica(self, replica: int) -> None:
+        """Makes a drained replica anew, in the background."""
+        await asyncio.to_thread(self._engine.restart_replica, replica)
 
     def check_health_now(self) -> None:
         """check_health() for code that is not in a coroutine; takes no lock and does not wait."""

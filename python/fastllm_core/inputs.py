@@ -24,6 +24,8 @@ class Scheduling:
     priority: int = 0
     timeout_ms: int | None = None
     max_queue_time_ms: int | None = None
+    data_parallel_rank: int | None = None  # the replica that must take it
+    session_id: str = ""  # requests of one session go to one replica while its load allows
 
 
 def is_single(prompts) -> bool:
@@ -63,6 +65,8 @@ def make_prompt(prompt, params: SamplingParams, tokenizer, scheduling: Schedulin
         priority=scheduling.priority,
         timeout_ms=scheduling.timeout_ms,
         max_queue_time_ms=scheduling.max_queue_time_ms,
+        data_parallel_rank=scheduling.data_parallel_rank,
+        session_id=scheduling.session_id,
     )
     return Prompt(text, request)
 

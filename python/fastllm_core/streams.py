@@ -7,11 +7,13 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
+from fastllm_core._C import Engine, StreamRelay
 from fastllm_core.errors import EngineDeadError
 from fastllm_core.outputs import Piece, join_all
 
 # A timer that never fires in practice; see _ClosingBell.
 _FAR_SECONDS = 10 * 365 * 86400
+WAKES_PER_ROUND = 16
 
 
 class Group:
@@ -61,6 +63,15 @@ class Group:
                 await self._waiter
             finally:
                 self._waiter = None
+        return self._take()
+
+    def take_unfinished(self) -> list[tuple[int, Piece]] | None:
+        """get() without waiting, for news that end no output; None, and nothing is taken, when some do."""
+        if any(piece.finish_reason is not None for _, piece in self._news):
+            return None
+        return self._take()
+
+    def _take(self) -> list[tuple[int, Piece]]:
         self._ready = False  # before the news are taken: what comes from now on sets it again
         news = [self._news.popleft() for _ in range(len(self._news))]
         return news if len(news) < 2 else _by_slot(news)
@@ -110,7 +121,7 @@ class _Listener:
     def __init__(self, dispatcher: "Dispatcher", loop: asyncio.AbstractEventLoop):
         self.groups: dict[int, weakref.ref[Group]] = {}  # by id()
         self._loop = loop
-        self._fd = dispatcher.engine.event_fd
+        self._fd = dispatcher.source.event_fd
         loop.add_reader(self._fd, dispatcher.on_readable)
         bell = _ClosingBell(lambda: dispatcher.close_loop(loop))
         self._bell = weakref.ref(bell)
@@ -131,11 +142,20 @@ class Dispatcher:
 
     def __init__(self, engine):
         self.engine = engine
+        self.source = engine  # what has event_fd and drain(): the engine itself, or its relay
         # Loops may run in different threads; a group may also be closed by the garbage collector, in any thread and
         # in the middle of our own code, hence the R.
         self._lock = threading.RLock()
         self._slots: dict[int, tuple[weakref.ref[Group], int]] = {}  # by handle
         self._listeners: dict[asyncio.AbstractEventLoop, _Listener] = {}
+
+    def start_relay(self, gap_edges: Sequence[float], round_us: int) -> StreamRelay | None:
+        """A relay between the engine and this dispatcher, before anything is submitted; None when the text of the
+        engine's deltas is made in Python."""
+        if type(self.engine) is not Engine:
+            return None
+        self.source = StreamRelay(self.engine, list(gap_edges), round_us)
+        return self.source
 
     def submit(self, requests: Sequence, quiet: bool = False) -> Group:
         """Submits all requests or none, and returns where their news come. In a running event loop.
@@ -199,16 +219,23 @@ class Dispatcher:
         # Put under the lock: a loop that drains later must not deliver earlier.
         fresh = {}
         with self._lock:
-            deltas = self.engine.drain()
+            deltas = self.source.drain()
             for delta in deltas:
                 ref, slot = self._slots.get(delta.request_id, (None, 0))
                 group = ref() if ref is not None else None
                 if group is not None and group.put(slot, Piece.of(delta)):  # None: closed before its end
                     fresh[id(group)] = group
-        for group in fresh.values():
-            _wake(group)
+        self._wake_some(list(fresh.values()))
         if not deltas and self._is_dead():
             self.fail_all("the engine ended")  # it had not even the memory to say so
+
+    def _wake_some(self, groups: list[Group], begin: int = 0) -> None:
+        """A loop that has many to wake looks at its sockets in between."""
+        end = begin + WAKES_PER_ROUND
+        for group in groups[begin:end]:
+            _wake(group)
+        if end < len(groups):
+            asyncio.get_running_loop().call_soon(self._wake_some, groups, end)
 
     def _is_dead(self) -> bool:
         try:

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -107,7 +108,8 @@ def test_port_in_use(start_server, tiny_folder, tiny):
 
 
 class StoppedThreads:
-    """Stops all threads of another process but its main one, as a debugger does: the engine's among them."""
+    """Stops all threads of another process but its main one, as a debugger does: the engine's among them. The one that
+    writes streams goes on, as it would when the engine stands still: stopped in a write, it would hold the main one."""
 
     _ATTACH, _WALL = 16, 0x40000000
 
@@ -116,7 +118,7 @@ class StoppedThreads:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         for tid in map(int, os.listdir(f"/proc/{pid}/task")):
-            if tid == pid:
+            if tid == pid or pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip() == "fastllm-relay":
                 continue
             if libc.ptrace(self._ATTACH, tid, None, None) != 0:
                 raise OSError(ctypes.get_errno(), f"ptrace of thread {tid}")

@@ -1,6 +1,7 @@
 #include "fastllm/status.h"
 
 #include "fastllm/output.h"
+#include "fastllm/replica.h"
 
 namespace fastllm {
 
@@ -21,6 +22,17 @@ const char* StatusCodeName(StatusCode code) {
 }
 
 std::string Status::ToString() const { return ok() ? "ok" : std::string(StatusCodeName(code_)) + ": " + message_; }
+
+const char* ReplicaStateName(ReplicaState state) {
+  switch (state) {
+    case ReplicaState::kServing: return "serving";
+    case ReplicaState::kDraining: return "draining";
+    case ReplicaState::kDrained: return "drained";
+    case ReplicaState::kFailed: return "failed";
+    case ReplicaState::kRestarting: return "restarting";
+  }
+  return "";
+}
 
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {

@@ -1,5 +1,7 @@
 #include "core/engine/engine_loop.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -29,6 +31,7 @@ EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique
 }
 
 void EngineLoop::Run() noexcept {
+  pthread_setname_np(pthread_self(), "fastllm-engine");
   try {
     Loop();
   } catch (const std::exception& e) {

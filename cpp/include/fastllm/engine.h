@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "fastllm/config.h"
+#include "fastllm/engine_stats.h"
 #include "fastllm/export.h"
 #include "fastllm/extra_keys.h"
 #include "fastllm/kv_events.h"
 #include "fastllm/logits_processor.h"
 #include "fastllm/output.h"
+#include "fastllm/replica.h"
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
 #include "fastllm/token_table.h"
@@ -26,10 +28,12 @@ namespace fastllm {
 struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one, each in [0, vocab_size)
   SamplingParams sampling;
-  ExtraKeys extra_keys;           // requests share cached prefixes only under equal keys
-  int32_t priority = 0;           // lower comes first; other than 0 only with scheduling_policy "priority"
-  int64_t timeout_ms = 0;         // since Submit(), for the whole request; 0: EngineConfig's request_timeout_ms
-  int64_t max_queue_time_ms = 0;  // since Submit(), until its first step; 0: EngineConfig's
+  ExtraKeys extra_keys;             // requests share cached prefixes only under equal keys
+  int32_t priority = 0;             // lower comes first; other than 0 only with scheduling_policy "priority"
+  int64_t timeout_ms = 0;           // since Submit(), for the whole request; 0: EngineConfig's request_timeout_ms
+  int64_t max_queue_time_ms = 0;    // since Submit(), until its first step; 0: EngineConfig's
+  int32_t data_parallel_rank = -1;  // the replica that must take it; -1: the one that suits it best
+  std::string session_id;           // requests of one session go to one replica while its load allows; "": none
 };
 
 // One derived value of the resolved configuration.
@@ -52,48 +56,6 @@ struct EngineInfo {
   int32_t max_logprobs = 0;                          // alternatives that a request may ask for; -1: no limit
   std::vector<ResolvedValue> resolved;
   std::vector<std::pair<std::string, double>> startup_seconds;  // phase, seconds
-};
-
-// A snapshot of the engine's state, written once per step and read without a lock. Counts of work and times go up from
-// the engine's start, so that the difference of two snapshots is what lay between; `last_` is of the newest step alone.
-// Times are nanoseconds.
-struct EngineStats {
-  int64_t steps = 0;
-  int64_t running = 0;
-  int64_t waiting = 0;            // all that wait
-  int64_t waiting_paused = 0;     // of these, came while the engine was paused
-  int64_t waiting_preempted = 0;  // of these, ran before and lost their blocks; the rest wait for room
-  int64_t queued_tokens = 0;      // of all that wait
-  int64_t used_blocks = 0;        // blocks that some request holds
-  int64_t total_blocks = 0;       // without the null block
-  int64_t preemptions = 0;
-  int64_t prefix_query_tokens = 0;
-  int64_t prefix_hit_tokens = 0;
-  int64_t scheduled_tokens = 0;
-  int64_t prompt_tokens = 0;  // of requests that have come into a step
-  int64_t generation_tokens = 0;
-  int64_t finished_requests = 0;
-  int64_t finished_stop = 0;  // of these, by their finish_reason
-  int64_t finished_length = 0;
-  int64_t finished_abort = 0;
-  int64_t finished_error = 0;
-  int64_t schedule_ns = 0;  // Schedule() and handing the plan over
-  int64_t execute_ns = 0;   // the executor, from the later of hand-over and the step before to the result
-  int64_t wait_ns = 0;      // of that, what the engine thread had nothing else to do
-  int64_t update_ns = 0;    // stops, detokenization, deltas
-  int64_t last_step_requests = 0;
-  int64_t last_step_tokens = 0;
-  int64_t last_schedule_ns = 0;
-  int64_t last_execute_ns = 0;
-  int64_t last_update_ns = 0;
-  int64_t heartbeat = 0;  // rounds of the engine thread
-  int64_t paused = 0;     // 1 while paused
-  int64_t asleep = 0;     // 1 while asleep
-
-  // used_blocks / total_blocks
-  double kv_cache_usage() const {
-    return total_blocks > 0 ? static_cast<double>(used_blocks) / static_cast<double>(total_blocks) : 0.0;
-  }
 };
 
 // What happens at Engine::Pause() to the requests that are there.
@@ -180,6 +142,25 @@ class FASTLLM_API Engine {
 
   // Aborts everything, delivers the last deltas, joins the threads. Idempotent.
   virtual void Shutdown() = 0;
+
+  // ---- With data_parallel_size > 1. A request whose replica fails ends with an error; the others go on. ----
+
+  virtual std::vector<ReplicaInfo> replicas() const {
+    ReplicaInfo only;
+    only.stats = stats();
+    return {only};
+  }
+  // The replica takes no more requests; what it has runs to its end. kInvalidArgument for a number that is none.
+  virtual Status DrainReplica(int32_t replica) { return NoReplica(replica); }
+  // It takes requests again. kFailedPrecondition for one that has failed.
+  virtual Status ResumeReplica(int32_t replica) { return NoReplica(replica); }
+  // Makes a drained replica anew, in the background: its weights are read again. kFailedPrecondition for another.
+  virtual Status RestartReplica(int32_t replica) { return NoReplica(replica); }
+
+ private:
+  static Status NoReplica(int32_t replica) {
+    return Status::InvalidArgument("there is no replica " + std::to_string(replica) + ": data_parallel_size is 1");
+  }
 };
 
 }  // namespace fastllm

@@ -6,9 +6,14 @@
 
 namespace fastllm::ops {
 
-enum class DType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
+enum class DType : uint8_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBF16 = 2,
+  kF8E4M3 = 3
+};  // the last only of KV caches, contract/fp8.h
 
-inline constexpr int64_t DTypeSize(DType t) { return t == DType::kF32 ? 4 : 2; }
+inline constexpr int64_t DTypeSize(DType t) { return t == DType::kF32 ? 4 : t == DType::kF8E4M3 ? 1 : 2; }
 
 // Where an op runs and on what. stream is a cudaStream_t on CUDA, null on the CPU. num_threads is the CPU team.
 struct OpContext {

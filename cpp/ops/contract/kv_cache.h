@@ -14,6 +14,9 @@ struct KvCacheView {
   int32_t block_size = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kF32;  // of the elements; K and V are rounded to it when they are written
+  // Of a kF8E4M3 cache alone: it holds e4m3(k * (1 / k_scale)), and a value of it stands for k_scale times as much.
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
 };
 
 // cache[slot_mapping[t]] = (k[t], v[t]); slot = block * block_size + row. A negative slot is skipped.

@@ -13,14 +13,14 @@ template <typename Fn>
 void Add(OpTable& table, OpId op, CpuIsa isa, const char* name, Fn fn) {
   uint32_t features = kFeatureNone;
   if (op == OpId::kRope || op == OpId::kRopeKvWrite) features = kFeatureInterleavedRope;
-  if (op == OpId::kPagedAttention) features = kFeatureGqa;
+  if (op == OpId::kPagedAttention) features = kFeatureGqa | kFeatureSlidingWindow | kFeatureSoftcap;
   table.Register({op, Device::kCpu, DType::kF32, /*head_dim=*/0, features, /*priority=*/static_cast<int32_t>(isa), name,
                   reinterpret_cast<AnyFn>(fn)});
 }
 
 // The ops that each arm has; the plain arm has the rest as well.
 template <const cpu::Kernels& K>
-void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[10]) {
+void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[11]) {
   Add(table, OpId::kRmsNorm, isa, names[0], &cpu::RmsNormOp<K>);
   Add(table, OpId::kRope, isa, names[1], &cpu::RopeOp<K>);
   Add(table, OpId::kPagedAttention, isa, names[2], &cpu::AttentionOp<K>);
@@ -31,6 +31,7 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[10]) {
   Add(table, OpId::kLinear, isa, names[7], &cpu::LinearOp<K>);
   Add(table, OpId::kRopeKvWrite, isa, names[8], &cpu::RopeKvWriteOp<K>);
   Add(table, OpId::kKvWrite, isa, names[9], &cpu::KvWriteOp<K>);
+  Add(table, OpId::kFp8Linear, isa, names[10], &cpu::Fp8LinearOp<K>);
 }
 
 }  // namespace
@@ -66,16 +67,18 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kGatherRows, CpuIsa::kPlain, "cpu.gather_rows.f32", &cpu::GatherRows);
   Add(table, OpId::kFeedTokens, CpuIsa::kPlain, "cpu.feed_tokens.f32", &cpu::FeedTokens);
   Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
+  Add(table, OpId::kCountTokens, CpuIsa::kPlain, "cpu.count_tokens.f32", &cpu::CountTokens);
   Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
   Add(table, OpId::kNormLinear, CpuIsa::kPlain, "cpu.norm_linear.f32", &cpu::NormLinear);
   Add(table, OpId::kLinearAdd, CpuIsa::kPlain, "cpu.linear_add.f32", &cpu::LinearAdd);
   Add(table, OpId::kNormQkv, CpuIsa::kPlain, "cpu.norm_qkv.f32", &cpu::NormQkv);
+  Add(table, OpId::kQuantizeFp8, CpuIsa::kPlain, "cpu.quantize_fp8.f32", &cpu::QuantizeFp8);
   Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
   Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);
-  AddArm<cpu::kPlainKernels>(
-      table, CpuIsa::kPlain,
-      {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32", "cpu.sample.f32",
-       "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32", "cpu.rope_kv_write.f32", "cpu.kv_write.f32"});
+  AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
+                             {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
+                              "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32",
+                              "cpu.rope_kv_write.f32", "cpu.kv_write.f32", "cpu.fp8_linear.f32"});
   const CpuIsa isa = std::min(max_isa, DetectCpuIsa());
 #ifdef FASTLLM_OPS_X86
   if (isa >= CpuIsa::kAvx2) {
@@ -83,7 +86,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
         table, CpuIsa::kAvx2,
         {"cpu.rms_norm.f32.avx2", "cpu.rope.f32.avx2", "cpu.paged_attention.f32.avx2", "cpu.silu_mul.f32.avx2",
          "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2",
-         "cpu.rope_kv_write.f32.avx2", "cpu.kv_write.f32.avx2"});
+         "cpu.rope_kv_write.f32.avx2", "cpu.kv_write.f32.avx2", "cpu.fp8_linear.f32.avx2"});
   }
   if (isa >= CpuIsa::kAvx2) {
     Add(table, OpId::kQuantLinear, CpuIsa::kAvx2, "cpu.quant_linear.f32.avx2",
@@ -102,7 +105,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
         table, CpuIsa::kAvx512,
         {"cpu.rms_norm.f32.avx512", "cpu.rope.f32.avx512", "cpu.paged_attention.f32.avx512", "cpu.silu_mul.f32.avx512",
          "cpu.sample.f32.avx512", "cpu.process_logits.f32.avx512", "cpu.logprobs.f32.avx512", "cpu.linear.f32.avx512",
-         "cpu.rope_kv_write.f32.avx512", "cpu.kv_write.f32.avx512"});
+         "cpu.rope_kv_write.f32.avx512", "cpu.kv_write.f32.avx512", "cpu.fp8_linear.f32.avx512"});
   }
 #else
   static_cast<void>(isa);

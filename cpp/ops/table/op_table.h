@@ -32,7 +32,12 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
-  kNormLinear,     // optional, these three: contract/fused_linear.h
+  kCountTokens,
+  kQuantizeFp8,  // contract/fp8.h
+  kFp8Linear,
+  kRmsNormFp8,  // optional
+  kSiluMulFp8,  // optional
+  kNormLinear,  // optional, these three: contract/fused_linear.h
   kLinearAdd,
   kNormQkv,
 };
@@ -45,7 +50,13 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureInterleavedRope = 1u << 0,
   kFeatureGqa = 1u << 1,
+  kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
+  kFeatureSoftcap = 1u << 3,        // logit_softcap
 };
+
+// Who wrote the kernels of an entry. Attention has more than one.
+enum class Backend : uint8_t { kAny, kFastllm, kFlashInfer };
+const char* BackendName(Backend backend);
 
 using AnyFn = void (*)();
 
@@ -59,6 +70,7 @@ struct OpEntry {
   int32_t priority = 0;
   const char* name = "";  // shown in logs and refusals, "cpu.rms_norm.f32"
   AnyFn fn = nullptr;
+  Backend backend = Backend::kFastllm;
 };
 
 struct OpQuery {
@@ -67,6 +79,7 @@ struct OpQuery {
   DType dtype;
   int32_t head_dim = 0;
   uint32_t features = 0;
+  Backend backend = Backend::kAny;
 };
 
 class OpTable {

@@ -78,8 +78,8 @@ const at::Tensor& Attention::Attend(const ForwardContext& ctx, const at::Tensor&
   return attended;
 }
 
-void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x,
-                        const at::Tensor& out) const {
+template <typename Input>
+void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
   qkv_.Forward(ctx, x, qkv);
   write_(CacheWrite(ctx, rotary, qkv), ctx.op);
@@ -107,5 +107,8 @@ void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, c
   }
   o_.AddForward(ctx, fused, Attend(ctx, qkv), stream, next);
 }
+
+template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;
+template void Attention::Forward(const ForwardContext&, const Rotary&, const NormedInput&, const at::Tensor&) const;
 
 }  // namespace fastllm::runtime

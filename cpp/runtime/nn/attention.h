@@ -32,8 +32,9 @@ class Attention {
  public:
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved);
 
-  // x, out: [num_tokens, hidden]; out may be x.
-  void Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x, const at::Tensor& out) const;
+  // x, out: [num_tokens, hidden]; out may be x. Input: at::Tensor or NormedInput (nn/rms_norm.h), whose x out may be.
+  template <typename Input>
+  void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
   // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
   bool CanFuse(const at::Tensor& x) const { return qkv_.CanFuse(x) && o_.CanFuse(x); }

@@ -26,6 +26,8 @@ struct Param {
   ParamInit init = ParamInit::kMatrix;
   at::Tensor value;                      // filled by LoadWeights(), unless the weight stays quantised:
   std::vector<ops::QuantWeight> packed;  // one for each part, in memory that the ParamSet keeps
+  bool is_fp8 = false;                   // value holds 8-bit floats (ops/contract/fp8.h), and
+  at::Tensor scale;                      // their scales, float32 [rows]
 
   bool is_packed() const { return !packed.empty(); }
   int64_t rows() const { return std::accumulate(part_rows.begin(), part_rows.end(), int64_t{0}); }
@@ -37,7 +39,8 @@ struct Param {
 class ParamSet {
  public:
   Param* Declare(std::string name, std::vector<int64_t> part_rows, int64_t cols, ParamInit init) {
-    params_.push_back(std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}, {}}));
+    params_.push_back(
+        std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}, {}, false, {}}));
     return params_.back().get();
   }
   const std::vector<std::unique_ptr<Param>>& all() const { return params_; }

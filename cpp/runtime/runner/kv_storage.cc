@@ -23,6 +23,7 @@ bool UsesQuantized(const ModelSource& source, bool keep_quantized) {
 }
 
 ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized) {
+  if (kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3") return ops::DType::kF8E4M3;
   if (kv_cache_dtype == "float16") return ops::DType::kF16;
   if (kv_cache_dtype == "bfloat16" || (kv_cache_dtype == "auto" && quantized)) return ops::DType::kBF16;
   return ops::DType::kF32;
@@ -33,7 +34,8 @@ int64_t WeightBytes(const ModelSource& source, bool keep_quantized) {
   if (source.tensors == nullptr) return bytes;
   for (const TensorInfo& t : source.tensors->tensors()) {
     const bool packed = keep_quantized && t.shape.size() == 2 && QuantFormatOf(t.type).has_value();
-    bytes += packed ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
+    const bool as_stored = packed || t.type == WeightType::kF8E4M3;
+    bytes += as_stored ? static_cast<int64_t>(t.nbytes) : t.numel() * int64_t{4};
   }
   return bytes;
 }

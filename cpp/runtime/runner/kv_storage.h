@@ -18,6 +18,7 @@ class KvStorage {
   static Result<KvStorage> Create(const ModelConfig& config, int32_t num_blocks, int32_t block_size, ops::DType dtype);
 
   const std::vector<ops::KvCacheView>& layers() const { return layers_; }
+  std::vector<ops::KvCacheView>* mutable_layers() { return &layers_; }
 
  private:
   HostMemory memory_;

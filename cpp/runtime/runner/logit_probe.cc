@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "runtime/runner/make_runner.h"
@@ -71,8 +72,12 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.placement.dtype = o.dtype == "bfloat16"  ? ops::DType::kBF16
                             : o.dtype == "float16" ? ops::DType::kF16
                                                    : ops::DType::kF32;
+  options.placement.attention_backend = AttentionBackendOf(o.attention_backend);
   options.enforce_eager = true;
   options.keep_quantized = o.cpu_precision != "float32";
+  FASTLLM_ASSIGN_OR_RETURN(
+      options.linear,
+      ChooseLinearMethod(o.quantization.empty() ? std::nullopt : std::optional(o.quantization), source));
   options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
                            MakeStepRunner(std::move(source), options, nullptr, o.device_runner));

@@ -13,6 +13,7 @@
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
+#include "runtime/quant/linear_method.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/sample/logprobs_mode.h"
 #include "runtime/tensor/placement.h"
@@ -31,6 +32,7 @@ struct RunnerOptions {
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
+  LinearMethod linear;
   bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
 };
 

@@ -16,6 +16,7 @@ enum class WeightType : uint8_t {
   kF32,
   kF16,
   kBF16,
+  kF8E4M3,  // of safetensors: 8-bit floats (e4m3), whose scales are tensors of their own
   kQ8_0,
   kQ4_0,
   kQ4_1,

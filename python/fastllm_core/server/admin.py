@@ -79,6 +79,10 @@ class AdminRoutes:
         wrong = self._state.refusal or self._state.health()
         return _json({"status": "ok"}) if wrong is None else _json({"status": "unavailable", "reason": wrong}, 503)
 
+    async def health_app(self, scope, receive, send) -> None:
+        """health() as an ASGI application."""
+        await (await self.health())(scope, receive, send)
+
     async def load(self) -> Response:
         """Generation requests that are being answered."""
         return _json({"server_load": self._state.load})

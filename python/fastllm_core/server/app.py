@@ -11,10 +11,11 @@ from fastllm_core.server.admin import AdminRoutes
 from fastllm_core.server.chat import ChatApi
 from fastllm_core.server.common import Api
 from fastllm_core.server.completions import CompletionApi
-from fastllm_core.server.endpoint import generation_endpoint, json_answer, json_endpoint
+from fastllm_core.server.endpoint import GenerationRoute, generation_endpoint, json_answer, json_endpoint
 from fastllm_core.server.errors import ApiError
 from fastllm_core.server.guard import Guard
 from fastllm_core.server.messages import MessagesApi
+from fastllm_core.server.replicas import ReplicaRoutes
 from fastllm_core.server.responses import ResponsesApi
 from fastllm_core.server.state import ServerState
 from fastllm_core.server.web import add_web_page
@@ -41,11 +42,15 @@ def build_app(state: ServerState):
         _add_generation(app, path, api)
     _add_messages(app, state, apis["/v1/messages"])
     _add_responses(app, state, apis["/v1/responses"])
-    AdminRoutes(state).add_to(app)
+    admin = AdminRoutes(state)
+    admin.add_to(app)
+    ReplicaRoutes(state).add_to(app)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(HTTPException, _http_error)
     open_paths = add_web_page(app) if state.config.web_ui else frozenset()
-    return _with_cors(Guard(app, state, open_paths), state.config)
+    direct = {("POST", path): GenerationRoute(api) for path, api in apis.items()}
+    direct["GET", "/health"] = admin.health_app
+    return _with_cors(Guard(app, state, open_paths, direct), state.config)
 
 
 def _with_cors(app, config):

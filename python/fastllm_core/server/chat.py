@@ -161,6 +161,12 @@ class ChatWriter:
             ]
         return b"".join(out)
 
+    def events(self) -> list[tuple[str, str]] | None:
+        if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
+            return None
+        suffix = f'}},"logprobs":null,"finish_reason":null}}{self._tail}'
+        return [(f'{self._head}{{"index":{n},"delta":{{"content":', suffix) for n in range(self._plan.choices)]
+
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         logprobs = "null"
         if self._top is not None and piece.logprobs:

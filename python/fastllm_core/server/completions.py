@@ -131,6 +131,14 @@ class CompletionWriter:
     def first(self, run: Run) -> bytes:
         return b""
 
+    def events(self) -> list[tuple[str, str]] | None:
+        if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
+            return None
+        if self._plan.choices > 1 and self._echoes[0] is not None:
+            return None  # each begins with its prompt
+        suffix = f',"logprobs":null,"finish_reason":null}}{self._tail}'
+        return [(f'{self._head}{{"index":{n},"text":', suffix) for n in range(self._plan.choices)]
+
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         fresh = choice not in self._offsets
         text, logprobs = self._content(choice, piece)

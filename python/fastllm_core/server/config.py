@@ -52,6 +52,14 @@ class ServerConfig:
     body_timeout_s: float = _option(60.0, "Time for a client to send a whole request.", lo=0)
     keep_alive_s: int = _option(5, "Time that an idle connection stays open.", lo=1)
     sse_keep_alive_s: float = _option(15.0, "A stream that says nothing for so long gets a comment line.", lo=0)
+    stream_relay: bool = _option(
+        True, "Let a thread of the engine write what Python has nothing to add to; off: Python writes every event."
+    )
+    stream_round_us: int = _option(
+        1000,
+        "Microseconds in which the news of shorter steps is joined to one event of a stream (with stream_relay).",
+        lo=0,
+    )
     retry_after_s: int = _option(1, "Retry-After of a refusal for want of room.", lo=0)
     drain_timeout_s: float = _option(30.0, "Time for running requests after SIGTERM; then they are aborted.", lo=0)
     exit_on_engine_death: bool = _option(True, "End the process with status 5 when the engine is dead or stalled.")
@@ -64,6 +72,9 @@ class ServerConfig:
     enable_force_include_usage: bool = _option(False, "Give usage in every stream, running and final.")
     enable_response_store: bool = _option(False, "Keep answers of /v1/responses in memory, for GET and for chaining.")
     max_stored_responses: int = _option(1000, "Most answers kept; the oldest go first.", lo=1)
+    enable_replica_admin: bool = _option(
+        False, "Let clients with a key drain, resume and restart replicas (data_parallel_size > 1); needs api_key."
+    )
     return_request_id: bool = _option(True, "Answer with an x-request-id header.")
     metrics_prefix: str = _option(
         "fastllm", "Prefix of the Prometheus families; vllm gives vLLM's names.", choices=("fastllm", "vllm")
@@ -91,6 +102,8 @@ class ServerConfig:
             raise InvalidArgumentError("ssl_certfile and ssl_keyfile go together")
         if self.ssl_cert_required and self.ssl_ca_certs is None:
             raise InvalidArgumentError("ssl_cert_required needs ssl_ca_certs")
+        if self.enable_replica_admin and not self.api_key:
+            raise InvalidArgumentError("enable_replica_admin needs api_key: it lets clients take replicas away")
         if any(not key for key in self.api_key):
             raise InvalidArgumentError("api_key must not be empty")
 

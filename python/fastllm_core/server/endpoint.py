@@ -13,6 +13,8 @@ from fastllm_core.server.body import ClientGone
 from fastllm_core.server.common import Api
 from fastllm_core.server.errors import ApiError, dump, from_exception
 from fastllm_core.server.generation import start, stream_answer, whole_answer
+from fastllm_core.server.relay import relayed_connection
+from fastllm_core.server.routing import routed
 from fastllm_core.server.state import ServerState
 
 _log = logging.getLogger("fastllm.server")
@@ -25,6 +27,17 @@ def generation_endpoint(api: Api):
         return GenerationResponse(api)
 
     return endpoint
+
+
+class GenerationRoute:
+    """A generation route as an ASGI application of its own. Requests begin a few at a time."""
+
+    def __init__(self, api: Api):
+        self._api = api
+
+    async def __call__(self, scope, receive, send) -> None:
+        await self._api.state.turns.take()
+        await GenerationResponse(self._api)(scope, receive, send)
 
 
 async def send_json(send, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
@@ -100,6 +113,7 @@ class GenerationResponse(Response):
 
     async def _generate(self, body: dict, scope, send) -> None:
         plan, writer = await self._api.plan(body, scope.get("state", {}).get("request_id"))
+        plan.scheduling = routed(plan.scheduling, scope, body)
         _note(scope, body, plan)
         _log_request(self._state.config.log_requests, plan)
         detached = await self._api.detach(plan, writer, body)
@@ -117,8 +131,8 @@ class GenerationResponse(Response):
                 return
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
             self._stream_begun = True
-
-            await stream_answer(run, writer, _chunk_writer(scope, send))
+            connection = relayed_connection(self._state, scope, writer)
+            await stream_answer(run, writer, _chunk_writer(scope, send), connection)
             await send({"type": "http.response.body", "body": b""})
         finally:
             run.close()

@@ -1,16 +1,20 @@
 """One API request in the engine: plan, run, and the loops that answer with its whole or with its stream."""
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fastllm_core._C import GenerationRequest, SamplingParams
-from fastllm_core.errors import of_request
+from fastllm_core._C import GenerationRequest, SamplingParams, replica_of
+from fastllm_core.errors import EngineDeadError, of_request
 from fastllm_core.inputs import Scheduling, make_prompt
 from fastllm_core.outputs import Piece, join_all
 from fastllm_core.server.errors import ApiError, from_exception
+from fastllm_core.server.relay import RelayedConnection
 from fastllm_core.server.state import ServerState
+
+_log = logging.getLogger("fastllm.server")
 
 
 @dataclass
@@ -63,6 +67,10 @@ class Writer(Protocol):
     def first(self, run: "Run") -> bytes:
         """Stream: what comes before the news, once the engine has said something."""
 
+    def events(self) -> list[tuple[str, str]] | None:
+        """Stream: by choice, what stands before and behind the text, as a JSON string, of news that end nothing. None
+        when they cannot be made of their text alone."""
+
     def piece(self, choice: int, piece: Piece, run: "Run") -> bytes:
         """Stream: one choice's news; b"" when there is nothing to say."""
 
@@ -85,19 +93,50 @@ class Run:
         self.cached_tokens = 0
         self._state = state
         self._cached: dict[int, int] = {}
-        self._timer = state.metrics.timer(plan)
         self._group = state.llm.submit(plan.requests(), quiet=not plan.stream)
+        self._timer = state.metrics.timer(plan, self._group.handles)
         self._failed = False
+        self._connection: RelayedConnection | None = None
+        self.last_spoken = 0.0  # when the relay wrote last, by time.monotonic()
         self.keep_alive_s = state.config.sse_keep_alive_s
         self.unfinished = plan.choices
         state.runs[plan.request_id] = self
 
     async def news(self) -> list[tuple[int, Piece]]:
         """(choice, what is new), waiting for some; empty when nudge() woke it. ApiError when the engine failed."""
+        news = await self._group.get()
+        self._take_back()
+        return self._count(news)
+
+    def hand_over(self, connection: RelayedConnection, writer: Writer) -> bytes:
+        """Lets the relay write what comes up to the next end of a choice, if it can. What Python is to write now."""
+        news = self._group.take_unfinished() if connection.free else None
+        if news is None:
+            return b""
+        begin = b"".join([writer.piece(choice, piece, self) for choice, piece in self._count(news)])
+        n, handles, last = self.plan.n, self._group.handles, self._timer.last_time
+        outputs = [(handles[choice // n], choice % n, last(choice)) for choice in range(self.plan.choices)]
+        if not connection.hand_over(outputs, begin):
+            return begin
+        self._connection = connection
+        return b""
+
+    def _take_back(self) -> None:
+        if self._connection is None:
+            return
+        tokens, last_times = self._connection.take_back()
+        self._connection = None
+        self.completion_tokens += tokens
+        self._timer.relayed(last_times)
+        self.last_spoken = max(last_times)
+
+    def _count(self, news: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
         out = []
-        for slot, piece in await self._group.get():
+        for slot, piece in news:
             if piece.finish_reason == "error":
-                raise self._failure(piece)
+                raise self._failure(slot, piece)
+            if piece.finish_reason is None and not piece.token_ids:
+                continue  # the relay could not go on
             self.completion_tokens += len(piece.token_ids)
             # The other outputs find the prompt of the first in the cache.
             if piece.index == 0 and piece.num_cached_tokens != self._cached.get(slot, 0):
@@ -118,13 +157,20 @@ class Run:
         self._group.abort()
 
     def close(self) -> None:
+        self._take_back()
         self._state.runs.pop(self.plan.request_id, None)
         self._group.close()
-        self._timer.close(self.unfinished, "error" if self._failed else "abort")
+        self._timer.close("error" if self._failed else "abort")
 
-    def _failure(self, piece: Piece) -> ApiError:
+    def _failure(self, slot: int, piece: Piece) -> ApiError:
         self._failed = True
-        return from_exception(of_request(self.plan.request_id, piece), self._state.config.retry_after_s)
+        retry_after = self._state.config.retry_after_s
+        if piece.error_code == "unavailable" and len(self._state.metrics.engines) > 1:
+            replica = replica_of(self._group.handles[slot])
+            _log.error("request %s: %s", self.plan.request_id, piece.error)
+            again = f"replica {replica} failed while it worked on the request; send it again"
+            return ApiError(503, again, headers={"Retry-After": str(retry_after)})
+        return from_exception(of_request(self.plan.request_id, piece), retry_after)
 
 
 class EchoRun:
@@ -136,7 +182,7 @@ class EchoRun:
         self.plan = plan
         self.completion_tokens = self.cached_tokens = 0
         self.unfinished = plan.choices
-        self.keep_alive_s = 0.0
+        self.keep_alive_s = self.last_spoken = 0.0
 
     async def news(self) -> list[tuple[int, Piece]]:
         self.unfinished = 0
@@ -150,6 +196,12 @@ def start(state: ServerState, plan: Plan) -> Run | EchoRun:
     """Hands a plan to the engine; ApiError when it refuses."""
     try:
         return EchoRun(state, plan) if plan.only_echo else Run(state, plan)
+    except EngineDeadError as e:
+        if len(state.metrics.engines) == 1:
+            raise from_exception(e) from e
+        _log.error("request %s: %s", plan.request_id, e)
+        again = {"Retry-After": str(state.config.retry_after_s)}
+        raise ApiError(503, "no replica takes the request; see /replicas", headers=again) from e
     except Exception as e:
         raise from_exception(e, state.config.retry_after_s) from e
 
@@ -163,36 +215,54 @@ async def whole_answer(run: Run, writer: Writer) -> dict:
     return writer.whole([join_all(p) for p in pieces], run)
 
 
-async def stream_answer(run: Run, writer: Writer, write) -> None:
-    """The answer as a stream: `write` takes bytes. An error of the engine ends it as an event of its own."""
+async def stream_answer(run: Run, writer: Writer, write, connection: RelayedConnection | None = None) -> None:
+    """The answer as a stream: `write` takes bytes. An error of the engine ends it as an event of its own. With a
+    `connection` the engine writes what Python has nothing to add to."""
     keep_alive = _KeepAlive(run, run.keep_alive_s)
-    interval = run.plan.stream_interval
-    held: dict[int, list[Piece]] = {}
-    begun = False
+    pieces = _Pieces(run, writer)
     try:
         while run.unfinished:
             news = await run.news()
-            if not news:
-                if keep_alive.due:
-                    await write(b": keep-alive\n\n")
-                continue
-            out = [] if begun else [writer.first(run)]
-            begun = True
-            for choice, piece in news:
-                if interval > 1:
-                    piece = _hold(held, choice, piece, interval)
-                    if piece is None:
-                        continue
-                out.append(writer.piece(choice, piece, run))
-            data = b"".join(out)
+            data = pieces.write(news)
             if data:
                 keep_alive.touch()
                 await write(data)
+            elif not news and keep_alive.due(run.last_spoken):
+                await write(b": keep-alive\n\n")
+            if connection is not None and pieces.begun and run.unfinished:
+                await asyncio.sleep(0)  # the loop sends what was written when its turn ends
+                rest = run.hand_over(connection, writer)
+                if rest:
+                    await write(rest)
         await write(writer.last(run))
     except ApiError as e:
         await write(writer.error(e))
     finally:
         keep_alive.stop()
+
+
+class _Pieces:
+    """The events of a stream, out of its pieces."""
+
+    def __init__(self, run: Run, writer: Writer):
+        self._run = run
+        self._writer = writer
+        self._interval = run.plan.stream_interval
+        self._held: dict[int, list[Piece]] = {}
+        self.begun = False
+
+    def write(self, news: list[tuple[int, Piece]]) -> bytes:
+        if not news:
+            return b""
+        out = [] if self.begun else [self._writer.first(self._run)]
+        self.begun = True
+        for choice, piece in news:
+            if self._interval > 1:
+                piece = _hold(self._held, choice, piece, self._interval)
+                if piece is None:
+                    continue
+            out.append(self._writer.piece(choice, piece, self._run))
+        return b"".join(out)
 
 
 def _hold(held: dict[int, list[Piece]], choice: int, piece: Piece, interval: int) -> Piece | None:
@@ -218,8 +288,9 @@ class _KeepAlive:
         self._last = self._loop.time()
         self._timer = self._loop.call_later(interval, self._check) if interval > 0 else None
 
-    @property
-    def due(self) -> bool:
+    def due(self, last_spoken: float) -> bool:
+        """Whether it is time for a comment; last_spoken: when another wrote to the stream."""
+        self._last = max(self._last, last_spoken)
         if self._interval <= 0 or self._loop.time() - self._last < self._interval:
             return False
         self.touch()

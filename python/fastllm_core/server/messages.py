@@ -37,6 +37,11 @@ _CONVERSATION = {
     "system": field(["string", "array"], "A text or text blocks."),
 }
 
+_DELTA_HEAD = (
+    'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
+)
+_DELTA_TAIL = "}}\n\n"
+
 
 class MessagesApi(Api):
     """Text in, text out. What else Anthropic's API knows is refused by name."""
@@ -129,13 +134,13 @@ class MessageWriter:
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         return _event({"type": "message_start", "message": start}) + _event(block) + _event({"type": "ping"})
 
+    def events(self) -> list[tuple[str, str]]:
+        return [(_DELTA_HEAD, _DELTA_TAIL)]
+
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         out = b""
         if piece.text:
-            out = (
-                'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
-                f'"delta":{{"type":"text_delta","text":{ESCAPE(piece.text)}}}}}\n\n'
-            ).encode()
+            out = f"{_DELTA_HEAD}{ESCAPE(piece.text)}{_DELTA_TAIL}".encode()
         if piece.finish_reason is not None:
             reason, sequence = _reason(piece)
             delta = {"stop_reason": reason, "stop_sequence": sequence}

@@ -3,13 +3,16 @@
 import time
 from bisect import bisect_left
 
+from fastllm_core._C import replica_of
+from fastllm_core.errors import FastLLMError
 from fastllm_core.outputs import Piece
 
 _LATENCY = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0)
 _LATENCY += (960.0, 1920.0, 7680.0)
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 _TTFT += (160.0, 640.0, 2560.0)
-_ITL = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+ITL_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+ITL_BUCKETS += (20.0, 40.0, 80.0)
 _COUNTS = (1, 2, 5, 10, 20)
 REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -44,24 +47,22 @@ class Histogram:
         return out
 
 
-class Metrics:
-    """What a server counts itself; what the engine counts is read from its statistics at scrape time."""
+class EngineCounts:
+    """What a server counts of the requests of one engine."""
 
-    def __init__(self, prefix: str, model: str, llm):
-        self.prefix = prefix
-        self.labels = {"model_name": model, "engine": "0"}
-        self.llm = llm
-        limit = llm.info.max_model_len
-        sizes = token_buckets(limit)
+    def __init__(self, max_model_len: int):
+        sizes = token_buckets(max_model_len)
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.generation_tokens = 0
+        self.relayed_events = 0
         self.finished = dict.fromkeys(REASONS, 0)
-        self.rejected: dict[str, int] = {}
         self.histograms = {
             "time_to_first_token_seconds": Histogram("Time to the first token.", _TTFT),
-            "inter_token_latency_seconds": Histogram("Time between two tokens of a request.", _ITL),
-            "request_time_per_output_token_seconds": Histogram("Mean time per output token after the first.", _ITL),
+            "inter_token_latency_seconds": Histogram("Time between two tokens of a request.", ITL_BUCKETS),
+            "request_time_per_output_token_seconds": Histogram(
+                "Mean time per output token after the first.", ITL_BUCKETS
+            ),
             "e2e_request_latency_seconds": Histogram("Time from arrival to the end.", _LATENCY),
             "request_queue_time_seconds": Histogram("Time in the queue.", _LATENCY),
             "request_inference_time_seconds": Histogram("Time from the first step to the last token.", _LATENCY),
@@ -73,14 +74,6 @@ class Metrics:
             "request_params_max_tokens": Histogram("The parameter max_tokens.", sizes),
             "request_num_preemptions": Histogram("Preemptions of a request.", _COUNTS),
         }
-
-    def timer(self, plan) -> "RunTimer":
-        return RunTimer(self, plan)
-
-    def reject(self, status: int) -> None:
-        """A request that got an error before any work."""
-        reason = str(status)
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
     def finish(self, reason: str, piece: Piece) -> None:
         """A choice ended; its engine's metrics are in the last piece."""
@@ -103,37 +96,98 @@ class Metrics:
             h["request_time_per_output_token_seconds"].observe(times.mean_time_per_output_token)
 
 
-class RunTimer:
-    """What one API request adds to the metrics, as its pieces come."""
+class Metrics:
+    """What a server counts itself, by engine; what engines count is read from their statistics at scrape time."""
 
-    def __init__(self, metrics: Metrics, plan):
-        self._metrics = metrics
+    def __init__(self, prefix: str, model: str, llm, relay=None):
+        self.prefix = prefix
+        self.model = model
+        self.llm = llm
+        self.engines = [EngineCounts(llm.info.max_model_len) for _ in llm.replicas()]
+        self.rejected: dict[str, int] = {}
+        self._relay = relay
+        self._relayed: list = []  # the relay's totals that are counted already
+
+    def healthy(self, replicas) -> list[bool]:
+        """By engine, whether it serves."""
+        if len(replicas) > 1:
+            return [replica.state not in ("failed", "restarting") for replica in replicas]
+        try:
+            self.llm.check_health_now()
+        except FastLLMError:
+            return [False]
+        return [True]
+
+    def count_relayed(self) -> None:
+        """Adds what the relay has written since the last call."""
+        if self._relay is None:
+            return
+        now, before = self._relay.totals(), self._relayed
+        self._relayed = now
+        for n, (counts, lane) in enumerate(zip(self.engines, now)):
+            old = before[n] if n < len(before) else None
+            counts.generation_tokens += lane.tokens - (old.tokens if old else 0)
+            counts.relayed_events = lane.events
+            gaps = counts.histograms["inter_token_latency_seconds"]
+            gaps.total += lane.gap_seconds - (old.gap_seconds if old else 0.0)
+            gaps.counts = [
+                c + new - was for c, new, was in zip(gaps.counts, lane.gaps, old.gaps if old else [0] * len(lane.gaps))
+            ]
+
+    def timer(self, plan, handles: list[int]) -> "RunTimer":
+        """For a plan whose prompts have these handles."""
+        return RunTimer([self.engines[replica_of(handle)] for handle in handles], plan)
+
+    def reject(self, status: int) -> None:
+        """A request that got an error before any work."""
+        reason = str(status)
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+
+class RunTimer:
+    """What one API request adds to the metrics, as its pieces come. `engines`: the counts for each prompt."""
+
+    def __init__(self, engines: list[EngineCounts], plan):
+        self._engines = engines
+        self._n = plan.n
         self._stream = plan.stream
         self._last: dict[int, float] = {}  # by choice: when its last piece came
-        self._itl = metrics.histograms["inter_token_latency_seconds"]
-        metrics.prompt_tokens += plan.prompt_tokens
-        for prompt in plan.prompts:
-            metrics.histograms["request_prompt_tokens"].observe(len(prompt.ids))
-        metrics.histograms["request_params_n"].observe(plan.n)
+        self._open = set(range(plan.choices))
+        for counts, prompt in zip(engines, plan.prompts):
+            counts.prompt_tokens += len(prompt.ids)
+            counts.histograms["request_prompt_tokens"].observe(len(prompt.ids))
+        counts = engines[0]
+        counts.histograms["request_params_n"].observe(plan.n)
         if plan.params.max_tokens is not None:
-            metrics.histograms["request_params_max_tokens"].observe(plan.params.max_tokens)
+            counts.histograms["request_params_max_tokens"].observe(plan.params.max_tokens)
 
     def piece(self, choice: int, piece: Piece) -> None:
         now = time.perf_counter()
         before = self._last.get(choice)
-        self._metrics.generation_tokens += len(piece.token_ids)
+        counts = self._engines[choice // self._n]
+        counts.generation_tokens += len(piece.token_ids)
+        gaps = counts.histograms["inter_token_latency_seconds"]
         if self._stream:
             if before is not None and piece.token_ids:
-                self._itl.observe(now - before)
+                gaps.observe(now - before)
             self._last[choice] = now
         if piece.finish_reason is not None:
-            self._metrics.cached_tokens += piece.num_cached_tokens
-            self._metrics.finish(piece.finish_reason, piece)
+            self._open.discard(choice)
+            counts.cached_tokens += piece.num_cached_tokens
+            counts.finish(piece.finish_reason, piece)
             if not self._stream and piece.metrics is not None and piece.metrics.num_generation_tokens > 1:
                 # Nobody saw the single tokens of an answer that came as a whole.
-                gaps = piece.metrics.num_generation_tokens - 1
-                self._itl.observe(piece.metrics.mean_time_per_output_token, gaps)
+                gaps.observe(piece.metrics.mean_time_per_output_token, piece.metrics.num_generation_tokens - 1)
 
-    def close(self, unfinished: int, reason: str) -> None:
-        """The request is over with choices that had not ended: its client went away, or it failed."""
-        self._metrics.finished[reason] += unfinished
+    def last_time(self, choice: int) -> float:
+        """When the choice's last tokens came; 0 when none have."""
+        return self._last.get(choice, 0.0)
+
+    def relayed(self, last_times: list[float]) -> None:
+        """By choice, when the relay wrote the last tokens; the relay has counted them."""
+        self._last.update((choice, time) for choice, time in enumerate(last_times) if time > 0)
+
+    def close(self, reason: str) -> None:
+        """The request is over, with choices that had not ended: its client went away, or it failed."""
+        for choice in self._open:
+            self._engines[choice // self._n].finished[reason] += 1

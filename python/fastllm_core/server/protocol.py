@@ -40,6 +40,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_done()
         super().on_headers_complete()
+        self.scope["state"]["cycle"] = self.cycle  # for streams that are written past the framework
 
     def _expect_head(self) -> None:
         self._in_head = True

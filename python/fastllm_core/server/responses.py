@@ -200,6 +200,9 @@ class ResponseWriter:
         out += self._event("response.output_item.added", output_index=0, item=item)
         return out + self._event("response.content_part.added", **self._place(), part=_part(""))
 
+    def events(self) -> None:
+        return None  # events are numbered, and their text is kept
+
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         if piece.finish_reason is not None:
             self._end = piece

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import socket
 import sys
 import threading
@@ -31,6 +32,7 @@ def serve(model: str, engine_options: dict, config: ServerConfig) -> int:
     """Runs a server until a signal ends it; returns the exit status. The socket is bound before the model is loaded,
     and listens when it can answer."""
     _set_up_logging()
+    _raise_file_limit()
     began = time.perf_counter()
     sock = _bind(config)
     with contextlib.closing(sock):
@@ -180,6 +182,14 @@ def _bind(config: ServerConfig) -> socket.socket:
         sock.close()
         raise FastLLMError(f"cannot listen on {config.host}:{config.port}: {e.strerror or e}") from None
     return sock
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the process may have: a stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems have a lower limit than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _use_template(llm: AsyncLLM, path: str | None) -> None:

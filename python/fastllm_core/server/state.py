@@ -10,7 +10,8 @@ from fastllm_core.async_llm import AsyncLLM
 from fastllm_core.server.body import BodyReader
 from fastllm_core.server.config import ServerConfig
 from fastllm_core.server.errors import ApiError
-from fastllm_core.server.metrics import Metrics
+from fastllm_core.server.metrics import ITL_BUCKETS, Metrics
+from fastllm_core.server.turns import Turns
 
 
 class ServerState:
@@ -25,8 +26,10 @@ class ServerState:
         self.config = config
         self.names = config.served_model_name or [model]
         self.bodies = BodyReader(config)
-        self.metrics = Metrics(config.metrics_prefix, self.names[0], llm)
+        self.relay = llm.start_relay(ITL_BUCKETS, config.stream_round_us) if config.stream_relay else None
+        self.metrics = Metrics(config.metrics_prefix, self.names[0], llm, self.relay)
         self.tracer = _tracer(config.otlp_traces_endpoint)
+        self.turns = Turns()
         self.runs: dict[str, object] = {}
         self.refusal: str | None = None
         self.started = int(time.time())

@@ -13,6 +13,12 @@ inline int32_t Visible(const Tile& t, int32_t row, int32_t chunk) {
   return n < kAttentionChunk ? n : kAttentionChunk;
 }
 
+// Positions of the chunk that are before the row's window.
+inline int32_t Hidden(const Tile& t, int32_t row, int32_t chunk) {
+  const int32_t n = FirstSeen(t.window, t.first_pos + row / t.group) - chunk;
+  return n > 0 ? n : 0;
+}
+
 // R rows together up to the last position that all of them see, then each on its own.
 template <int R>
 inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t chunk) {

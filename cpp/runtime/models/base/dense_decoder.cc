@@ -63,14 +63,8 @@ class DenseDecoder : public Model {
     for (size_t i = 0; i < layers_.size(); ++i) {
       DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
-      if (i == 0) {
-        layer.input_norm.Forward(ctx, residual, x);
-      } else {
-        layer.input_norm.AddForward(ctx, x, residual, x);
-      }
-      layer.attention.Forward(ctx, rotary_, x, x);
-      layer.mlp_norm.AddForward(ctx, x, residual, x);
-      layer.mlp.Forward(ctx, x, x);
+      layer.attention.Forward(ctx, rotary_, NormedInput{layer.input_norm, x, residual, /*add=*/i > 0}, x);
+      layer.mlp.Forward(ctx, NormedInput{layer.mlp_norm, x, residual, /*add=*/true}, x);
     }
     norm_.AddForward(ctx, x, residual, x);
     return x;
