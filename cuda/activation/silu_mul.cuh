@@ -1,6 +1,7 @@
 // out = silu(gate) * up (contract/silu_mul.h).
 #pragma once
 
+#include "cuda/common/launch_order.cuh"
 #include "cuda/common/types.cuh"
 
 namespace fastllm::cuda {
@@ -9,9 +10,9 @@ __device__ __forceinline__ float SiluTimes(float gate, float up) { return __fdiv
 
 // blockIdx.y walks the tokens, x the packs of a row; each thread does kPacks packs of its row.
 template <typename T, int kPacks>
-__global__ void __launch_bounds__(256)
-    SiluMulKernel(T* __restrict__ out, const T* __restrict__ gate_up, int32_t packs) {
+__global__ void __launch_bounds__(256) SiluMulKernel(T* __restrict__ out, const T* gate_up, int32_t packs) {
   constexpr int kSize = Pack<T>::kSize;
+  WaitForPrevious();
   const int64_t token = blockIdx.y;
   const T* gate = gate_up + token * 2 * packs * kSize;
   const T* up = gate + static_cast<int64_t>(packs) * kSize;

@@ -65,7 +65,13 @@ __device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* global,
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global), "r"(bytes));
 }
 
-// The same for data that is read once: first to leave the L2, so that what others reuse stays.
+// The first `bytes` (up to 16) of 16, the rest zeros.
+__device__ __forceinline__ void CopyAsyncBytes(uint32_t shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global), "r"(bytes));
+}
+__device__ __forceinline__ void CopyAsyncWaitAll() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
+
+// As CopyAsync16, for data that is read once: first to leave the L2, so that what others reuse stays.
 __device__ __forceinline__ void CopyAsync16Once(uint32_t shared, const void* global, bool valid, uint64_t policy) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(shared), "l"(global),

@@ -4,28 +4,19 @@
 // them. The weight is the left operand of the tensor cores and goes from memory straight to registers: a thread takes
 // 16 bytes of a row, which are its share of two m16n8k16 products when k is counted in an order of its own, and x is
 // read in the same order. Up to 8 rows of x fill one product. The first weights are on their way before the kernel
-// waits for the one before it (programmatic dependent launch), as no kernel writes weights.
+// waits for the one before it (programmatic dependent launch), as no kernel writes weights. The fused products of few
+// rows (contract/fused_linear.h) are these with another finish.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/mma.cuh"
 #include "cuda/common/types.cuh"
+#include "cuda/gemm/skinny_finish.cuh"
 
 namespace fastllm::cuda {
 
-inline constexpr int kSkinnyWarps = 8;
-inline constexpr int kSkinnyRowsOfWeight = 16;
 inline constexpr int kSkinnyChunk = 32;  // elements of k that a warp does at a time
-template <typename T, typename Out>
-struct SkinnyArgs {
-  Out* out;         // [m, n]
-  const T* x;       // [m, k]
-  const T* weight;  // [n, k]; gated: [2 n, k], gate first
-  const T* bias;    // [n] or null; not gated
-  int32_t m;
-  int32_t n;
-  int32_t k;  // a multiple of kSkinnyChunk
-};
+inline constexpr int kLastBlocks = 264;  // of a kernel: two for each of a machine's multiprocessors
 
 // Read once, by this thread alone: past L1, and first to leave L2.
 __device__ __forceinline__ uint4 LoadWeight(const void* p, uint64_t policy) {
@@ -34,14 +25,6 @@ __device__ __forceinline__ uint4 LoadWeight(const void* p, uint64_t policy) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p), "l"(policy));
   return v;
-}
-
-// out = silu(gate) * up, rounded as the separate ops round: gate and up to T first.
-template <typename T>
-__device__ __forceinline__ float Gated(float gate, float up) {
-  const float g = ToFloat(FromFloat<T>(gate));
-  const float s = g / (1.0f + __expf(-g));
-  return s * ToFloat(FromFloat<T>(up));
 }
 
 // One chunk's operands of a thread: 16 bytes of two rows of the weight, and of a row of x for each product.
@@ -77,9 +60,10 @@ struct SkinnyReader {
 
 // acc += the products of chunks [begin, end). kAhead chunks are on their way at any time, the first ones before the
 // kernel before this one is done.
-template <typename T, int kTiles, int kAhead>
+// `meanwhile` runs while the first operands are on their way.
+template <typename T, int kTiles, int kAhead, typename Meanwhile>
 __device__ __forceinline__ void SkinnyProducts(const SkinnyReader<T, kTiles>& from, int32_t begin, int32_t end,
-                                               float (&acc)[kTiles][4]) {
+                                               float (&acc)[kTiles][4], const Meanwhile& meanwhile) {
   SkinnyChunk<kTiles> ahead[kAhead];
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) {
@@ -91,6 +75,7 @@ __device__ __forceinline__ void SkinnyProducts(const SkinnyReader<T, kTiles>& fr
   for (int u = 0; u < kAhead; ++u) {
     if (begin + u < end) from.Input(ahead[u], begin + u);
   }
+  meanwhile();
   for (int32_t c = begin; c < end; c += kAhead) {
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
@@ -110,57 +95,55 @@ __device__ __forceinline__ void SkinnyProducts(const SkinnyReader<T, kTiles>& fr
   }
 }
 
-// The results of a block from the parts of its warps, [warp][fragment element][lane].
-template <typename T, typename Out, int kTiles, bool kGated>
-__device__ __forceinline__ void SkinnyStore(const SkinnyArgs<T, Out>& a, int32_t first,
-                                            const float (&parts)[kSkinnyWarps][4 * kTiles][32]) {
-  // The sum over the warps of element (row of the weight, row of x), in the order of the warps.
-  const auto sum = [&](int row, int col) {
-    const int f = (col / 8) * 4 + (row >= 8 ? 2 : 0) + col % 2;
-    const int l = (row % 8) * 4 + col % 8 / 2;
-    float s = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kSkinnyWarps; ++i) s += parts[i][f][l];
-    return s;
-  };
-  constexpr int kOutRows = kGated ? 8 : 16;
-  for (int i = threadIdx.x; i < kOutRows * 8 * kTiles; i += kSkinnyWarps * 32) {
-    const int row = i % kOutRows, col = i / kOutRows;
-    const int32_t n = first + row;
-    if (n >= a.n || col >= a.m) continue;
-    float v;
-    if constexpr (kGated) {
-      v = Gated<T>(sum(row, col), sum(row + 8, col));
-    } else {
-      v = sum(row, col);
-      if (a.bias != nullptr) v += ToFloat(a.bias[n]);
-    }
-    a.out[int64_t{col} * a.n + n] = FromFloat<Out>(v);
-  }
-}
-
-// kBlocks: blocks that a multiprocessor is to hold.
-template <typename T, typename Out, int kTiles, bool kGated, int kAhead, int kBlocks>
+// kFused: one of the fused products, of up to 8 rows. kBlocks: blocks that a multiprocessor is to hold.
+template <typename T, typename Out, int kTiles, SkinnyFinish kFinish, bool kFused, int kAhead, int kBlocks>
 __global__ void __launch_bounds__(kSkinnyWarps * 32, kBlocks) SkinnyLinearKernel(const SkinnyArgs<T, Out> a) {
-  __shared__ float parts[kSkinnyWarps][4 * kTiles][32];
+  extern __shared__ __align__(16) float squares[];  // [m, k / 16] where there are any
+  __shared__ SkinnyParts<kTiles> parts;
+  __shared__ float scales[8];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int g = lane / 4, t = lane % 4;
-  const int32_t first = blockIdx.x * (kGated ? 8 : 16);
+  const int32_t first = a.template FirstRow<kFinish>();
   // Rows past the end read the last one; their results are dropped.
-  const int64_t top = min(first + g, a.n - 1);
-  const int64_t bottom = kGated ? a.n + top : min(first + g + 8, a.n - 1);
+  const int32_t last = kFinish == SkinnyFinish::kGated ? 2 * a.n - 1 : a.n - 1;
+  const int64_t top = min(first + g, a.n - 1),
+                bottom = min(static_cast<int32_t>(top) + a.template Second<kFinish>(), last);
   const SkinnyReader<T, kTiles> from{
       {a.weight + top * a.k + t * 8, a.weight + bottom * a.k + t * 8}, a.x + t * 8, a.m, a.k, g, EvictFirstPolicy()};
   const int32_t chunks = a.k / kSkinnyChunk;
+  [[maybe_unused]] SkinnyEarly<T> early;
   float acc[kTiles][4] = {};
-  SkinnyProducts<T, kTiles, kAhead>(from, chunks * warp / kSkinnyWarps, chunks * (warp + 1) / kSkinnyWarps, acc);
+  SkinnyProducts<T, kTiles, kAhead>(from, chunks * warp / kSkinnyWarps, chunks * (warp + 1) / kSkinnyWarps, acc, [&] {
+    if constexpr (kFused) {
+      if (kFinish != SkinnyFinish::kAdd && a.squares != nullptr) FetchSquares(a, squares);
+      early.template Read<kFinish>(a, first);
+    }
+  });
+  if constexpr (kFused) {
+    // Of a kernel with many blocks the last ones, which leave the machine together.
+    const int32_t fetchers = min(gridDim.x, kLastBlocks), fetcher = blockIdx.x - (gridDim.x - fetchers);
+    if (threadIdx.x == 0 && fetcher >= 0) a.next.Fetch(fetcher, fetchers);
+  }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-    for (int f = 0; f < 4; ++f) parts[warp][i * 4 + f][lane] = acc[i][f];
+    for (int f = 0; f < 4; ++f) parts.v[warp][i * 4 + f][lane] = acc[i][f];
   }
+  if constexpr (kFused) CopyAsyncWaitAll();
   __syncthreads();
-  SkinnyStore<T, Out, kTiles, kGated>(a, first, parts);
+  const bool normed = kFused && kFinish != SkinnyFinish::kAdd && a.squares != nullptr;
+  if constexpr (kFused && kFinish != SkinnyFinish::kAdd) {
+    if (normed) SkinnyScales(a, squares, scales);
+  }
+  if constexpr (kFinish == SkinnyFinish::kStore) {
+    SkinnyStore(a, first, parts, normed ? scales : nullptr);
+  } else if constexpr (kFinish == SkinnyFinish::kGated) {
+    SkinnyGated(a, first, parts, normed ? scales : nullptr);
+  } else if constexpr (kFinish == SkinnyFinish::kAdd) {
+    SkinnyAdd(a, first, parts, early);
+  } else {
+    SkinnyRope(a, first, parts, normed ? scales : nullptr, early);
+  }
 }
 
 }  // namespace fastllm::cuda

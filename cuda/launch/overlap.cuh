@@ -41,4 +41,18 @@ void LaunchOverlapped(void (*kernel)(Params...), dim3 grid, int32_t threads, int
   LaunchCluster(kernel, grid, 1, threads, shared_bytes, stream, op, std::forward<Args>(args)...);
 }
 
+// A kernel over many rows starts while its predecessor ends; over few, where decode steps have had no gain from it (and
+// one of 8 rows a loss), as usual. The kernel waits as LaunchOverlapped() says.
+inline constexpr int32_t kOverlappedRows = 257;
+
+template <typename... Params, typename... Args>
+void LaunchRows(void (*kernel)(Params...), int32_t rows, dim3 grid, int32_t threads, cudaStream_t stream,
+                const char* op, Args&&... args) {
+  if (rows >= kOverlappedRows) {
+    LaunchOverlapped(kernel, grid, threads, 0, stream, op, std::forward<Args>(args)...);
+  } else {
+    kernel<<<grid, threads, 0, stream>>>(std::forward<Args>(args)...);
+  }
+}
+
 }  // namespace fastllm::cuda

@@ -56,6 +56,7 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterSampleOps(table);
   cuda::RegisterStepOps(table);
   cuda::RegisterSkinnyLinearOps(table);
+  cuda::RegisterFusedLinearOps(table);
   cuda::RegisterFp8RowOps(table);
   cuda::RegisterFp8LinearOps(table);
   cuda::RegisterFlashInferOps(table);

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "cuda/kv/kv_write.cuh"
 #include "cuda/launch/launch.h"
+#include "cuda/launch/overlap.cuh"
 #include "cuda/rope/rope.cuh"
 #include "ops/contract/rope.h"
 #include "ops/contract/rope_kv_write.h"
@@ -34,11 +35,9 @@ RopeArgs<T, KV> From(RopeArgs<T, KV> a, int32_t first) {
 template <int kLanes, int kJobs, typename T, typename KV>
 void LaunchJobs(const RopeArgs<T, KV>& a, int32_t tokens, cudaStream_t stream) {
   const dim3 grid(CeilDiv(CeilDiv(a.q_heads + a.kv_heads + a.v_heads, kJobs) * kLanes, 128), tokens);
-  if (a.interleaved) {
-    RopeKernel<T, KV, kLanes, kJobs, true><<<grid, 128, 0, stream>>>(a);
-  } else {
-    RopeKernel<T, KV, kLanes, kJobs, false><<<grid, 128, 0, stream>>>(a);
-  }
+  const auto kernel =
+      a.interleaved ? &RopeKernel<T, KV, kLanes, kJobs, true> : &RopeKernel<T, KV, kLanes, kJobs, false>;
+  LaunchRows(kernel, tokens, grid, 128, stream, "rope", a);
 }
 
 template <int kLanes, typename T, typename KV>

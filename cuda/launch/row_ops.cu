@@ -6,6 +6,7 @@
 #include "cuda/activation/silu_mul.cuh"
 #include "cuda/embedding/rows.cuh"
 #include "cuda/launch/launch.h"
+#include "cuda/launch/overlap.cuh"
 #include "cuda/norm/rms_norm.cuh"
 #include "ops/contract/embedding.h"
 #include "ops/contract/rms_norm.h"
@@ -58,9 +59,11 @@ void LaunchRmsNorm(const ops::RmsNormParams& p, int32_t packs, int32_t threads, 
   auto* residual = static_cast<T*>(p.residual);
   const auto* weight = static_cast<const T*>(p.weight);
   if (residual != nullptr) {
-    RmsNormKernel<T, kPacks, true><<<p.num_tokens, threads, 0, stream>>>(out, x, residual, weight, packs, p.eps);
+    LaunchRows(&RmsNormKernel<T, kPacks, true>, p.num_tokens, dim3(p.num_tokens), threads, stream, "rms_norm", out, x,
+               residual, weight, packs, p.eps);
   } else {
-    RmsNormKernel<T, kPacks, false><<<p.num_tokens, threads, 0, stream>>>(out, x, residual, weight, packs, p.eps);
+    LaunchRows(&RmsNormKernel<T, kPacks, false>, p.num_tokens, dim3(p.num_tokens), threads, stream, "rms_norm", out, x,
+               residual, weight, packs, p.eps);
   }
 }
 
@@ -107,7 +110,8 @@ void SiluMul(const ops::SiluMulParams& p, const OpContext& ctx) {
     if (packed && int64_t{tokens} * packs < int64_t{CurrentDevice().multiprocessors} * 2048) {
       SiluMulKernel<T, 1><<<dim3(CeilDiv(packs, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
     } else if (packed) {
-      SiluMulKernel<T, 2><<<dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, packs);
+      LaunchRows(&SiluMulKernel<T, 2>, tokens, dim3(CeilDiv(packs, 2 * kThreads), tokens), kThreads, StreamOf(ctx),
+                 "silu_mul", o, g, packs);
     } else {
       SiluMulScalarKernel<T><<<dim3(CeilDiv(p.n, kThreads), tokens), kThreads, 0, StreamOf(ctx)>>>(o, g, p.n);
     }

@@ -3,6 +3,7 @@
 // fused and separate calls agree.
 #pragma once
 
+#include "cuda/common/launch_order.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/common/types.cuh"
 
@@ -13,6 +14,7 @@ __global__ void __launch_bounds__(1024) RmsNormKernel(T* __restrict__ out, const
                                                       const T* __restrict__ weight, int32_t packs, float eps) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ float shared[32];
+  WaitForPrevious();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * packs * kSize;
   Pack<T> v[kPacks];
   Pack<T> r[kPacks];

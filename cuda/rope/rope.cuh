@@ -2,6 +2,7 @@
 // (contract/rope_kv_write.h). One job is one head of one token; a job is done by a few neighbouring lanes.
 #pragma once
 
+#include "cuda/common/launch_order.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/rope/rope_job.cuh"
 
@@ -49,6 +50,7 @@ __device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, i
 template <typename T, typename KV, int kLanes, int kJobs, bool kInterleaved>
 __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T, KV> a) {
   constexpr int kSize = Pack<T>::kSize;
+  WaitForPrevious();
   const int32_t token = blockIdx.y;
   const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kJobs;
   const int32_t lane = threadIdx.x % kLanes;

@@ -110,6 +110,7 @@ void CheckAttention(Checks& c);
 void CheckSanitized(Checks& c);  // attention in a few seconds under a sanitizer
 void CheckSample(Checks& c);
 void CheckStep(Checks& c);
+void CheckFusedLinear(Checks& c);
 void CheckFp8(Checks& c);
 
 inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

@@ -6,6 +6,7 @@
 #include "ops/contract/embedding.h"
 #include "ops/contract/feed.h"
 #include "ops/contract/fp8.h"
+#include "ops/contract/fused_linear.h"
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
@@ -34,6 +35,10 @@ void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
 void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
 void CountTokens(const CountTokensParams& p, const OpContext& ctx);
 void RandomFill(const RandomFillParams& p, const OpContext& ctx);
+// Float64 sums, one arm: the oracle of the CUDA arm. Throw InternalError for what the contract excludes.
+void NormLinear(const NormLinearParams& p, const OpContext& ctx);
+void LinearAdd(const LinearAddParams& p, const OpContext& ctx);
+void NormQkv(const NormQkvParams& p, const OpContext& ctx);
 void QuantizeFp8(const QuantizeFp8Params& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);

@@ -74,6 +74,9 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kKeepTokens, CpuIsa::kPlain, "cpu.keep_tokens.f32", &cpu::KeepTokens);
   Add(table, OpId::kCountTokens, CpuIsa::kPlain, "cpu.count_tokens.f32", &cpu::CountTokens);
   Add(table, OpId::kRandomFill, CpuIsa::kPlain, "cpu.random_fill.f32", &cpu::RandomFill);
+  Add(table, OpId::kNormLinear, CpuIsa::kPlain, "cpu.norm_linear.f32", &cpu::NormLinear);
+  Add(table, OpId::kLinearAdd, CpuIsa::kPlain, "cpu.linear_add.f32", &cpu::LinearAdd);
+  Add(table, OpId::kNormQkv, CpuIsa::kPlain, "cpu.norm_qkv.f32", &cpu::NormQkv);
   Add(table, OpId::kQuantizeFp8, CpuIsa::kPlain, "cpu.quantize_fp8.f32", &cpu::QuantizeFp8);
   Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
   Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);

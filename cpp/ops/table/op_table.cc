@@ -102,6 +102,9 @@ const char* OpName(OpId op) {
     case OpId::kSiluMulFp8: return "silu_mul_fp8";
     case OpId::kHalfLinear: return "half_linear";
     case OpId::kHalfEmbedding: return "half_embedding";
+    case OpId::kNormLinear: return "norm_linear";
+    case OpId::kLinearAdd: return "linear_add";
+    case OpId::kNormQkv: return "norm_qkv";
   }
   return "unknown";
 }

@@ -39,6 +39,9 @@ enum class OpId : uint8_t {
   kSiluMulFp8,  // optional
   kHalfLinear,
   kHalfEmbedding,
+  kNormLinear,  // optional, these three: contract/fused_linear.h
+  kLinearAdd,
+  kNormQkv,
 };
 const char* OpName(OpId op);
 

@@ -40,7 +40,8 @@ Attention::Attention(Builder& b, const std::string& path, int32_t layer, const A
   k_norm_ = b.Norm(path + ".k_norm.weight", s.head_dim);
 }
 
-void Attention::WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const {
+ops::RopeKvWriteParams Attention::CacheWrite(const ForwardContext& ctx, const Rotary& rotary,
+                                             const at::Tensor& qkv) const {
   const int64_t kv_width = int64_t{shape_.num_kv_heads} * shape_.head_dim;
   ops::RopeKvWriteParams w;
   w.cache = ctx.kv_layers[layer_];
@@ -58,16 +59,11 @@ void Attention::WriteCache(const ForwardContext& ctx, const Rotary& rotary, cons
   w.rotary_dim = rotary.rotary_dim();
   w.eps = shape_.norm_eps;
   w.interleaved = rotary.interleaved();
-  write_(w, ctx.op);
+  return w;
 }
 
-template <typename Input>
-void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
+const at::Tensor& Attention::Attend(const ForwardContext& ctx, const at::Tensor& qkv) const {
   const StepInput& in = ctx.input;
-  const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, in.num_tokens);
-  qkv_.Forward(ctx, x, qkv);
-  WriteCache(ctx, rotary, qkv);
-
   const at::Tensor& attended = ctx.scratch->Rows(out_slot_, in.num_tokens);
   ops::PagedAttentionParams a;
   a.cache = ctx.kv_layers[layer_];
@@ -88,8 +84,37 @@ void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const I
   a.workspace = ctx.attention.workspace;
   a.workspace_bytes = ctx.attention.workspace_bytes;
   attend_(a, ctx.op);
+  return attended;
+}
 
-  o_.Forward(ctx, attended, out);
+template <typename Input>
+void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
+  const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
+  qkv_.Forward(ctx, x, qkv);
+  write_(CacheWrite(ctx, rotary, qkv), ctx.op);
+  o_.Forward(ctx, Attend(ctx, qkv), out);
+}
+
+void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
+                             const FusedStream& stream, const FusedNext& next) const {
+  const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
+  const ops::RopeKvWriteParams write = CacheWrite(ctx, rotary, qkv);
+  const bool whole = write.rotary_dim == shape_.head_dim && !write.interleaved && q_norm_ == nullptr &&
+                     ops::DTypeSize(write.cache.dtype) == static_cast<int64_t>(qkv.element_size());
+  if (fused.norm_qkv != nullptr && whole) {
+    ops::NormQkvParams p;
+    p.in = stream.Rows();
+    p.weight = qkv_.weight_data();
+    p.bias = qkv_.bias_data();
+    p.k = shape_.hidden;
+    p.rope = write;
+    p.next = o_.AsNext();
+    fused.norm_qkv(p, ctx.op);
+  } else {
+    qkv_.NormForward(ctx, fused, stream, qkv, /*gated=*/false, {});
+    write_(write, ctx.op);
+  }
+  o_.AddForward(ctx, fused, Attend(ctx, qkv), stream, next);
 }
 
 template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;

@@ -7,6 +7,7 @@
 #include "ops/contract/rope_kv_write.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/fused.h"
 #include "runtime/nn/linear.h"
 #include "runtime/nn/rotary.h"
 
@@ -37,10 +38,17 @@ class Attention {
   template <typename Input>
   void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
+  // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
+  bool CanFuse(const at::Tensor& x) const { return qkv_.CanFuse(x) && o_.CanFuse(x); }
+  ops::NextWeight first_weight() const { return qkv_.AsNext(); }
+  void ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary, const FusedStream& stream,
+                    const FusedNext& next) const;
+
  private:
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved, Slice q,
             Slice kv);
-  void WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
+  ops::RopeKvWriteParams CacheWrite(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
+  const at::Tensor& Attend(const ForwardContext& ctx, const at::Tensor& qkv) const;
 
   int32_t layer_;
   AttentionShape shape_;  // with this rank's heads

@@ -85,6 +85,10 @@ class Builder {
   const Ranks& ranks() const { return ranks_; }
   const LayerSpan& layers() const { return layers_; }
 
+  // Whether blocks take the fused products (nn/fused.h). By default not on the CPU, where these are an oracle and slow.
+  bool fuses() const { return fuses_; }
+  void set_fuses(bool fuses) { fuses_ = fuses; }
+
   int32_t max_positions() const { return max_positions_; }
   const Status& status() const { return status_; }  // the first refusal
 
@@ -96,6 +100,7 @@ class Builder {
   ParamSet* params_;
   Scratch* scratch_;
   Ranks ranks_;
+  bool fuses_ = placement_.device != ops::Device::kCpu;
   LinearMethod linear_;
   Status status_;
 };

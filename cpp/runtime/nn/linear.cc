@@ -131,4 +131,46 @@ void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const 
   gated_(Params(x, y), ctx.op);
 }
 
+bool Linear::CanFuse(const at::Tensor& x) const {
+  return !weight_->is_packed() && !weight_->is_half() && !weight_->is_fp8 &&
+         weight_->value.scalar_type() == x.scalar_type() && weight_->rows() % 8 == 0 && weight_->cols.size % 32 == 0;
+}
+
+ops::NextWeight Linear::AsNext() const {
+  if (!weight_->value.defined()) return {};
+  return {weight_->value.const_data_ptr(), static_cast<int64_t>(weight_->value.nbytes())};
+}
+
+void Linear::NormForward(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& in, const at::Tensor& y,
+                         bool gated, const ops::NextWeight& next) const {
+  ops::NormLinearParams p;
+  p.next = next;
+  p.out = y.data_ptr();
+  p.in = in.Rows();
+  p.weight = weight_data();
+  p.bias = bias_data();
+  p.num_rows = static_cast<int32_t>(y.size(0));
+  p.n = static_cast<int32_t>(y.size(1));
+  p.k = static_cast<int32_t>(weight_->cols.size);
+  p.gated = gated;
+  fused.norm_linear(p, ctx.op);
+}
+
+void Linear::AddForward(const ForwardContext& ctx, const FusedOps& fused, const at::Tensor& x, const FusedStream& out,
+                        const FusedNext& next) const {
+  ops::LinearAddParams p;
+  p.next = next.weight;
+  p.residual = out.residual.data_ptr();
+  p.x = x.const_data_ptr();
+  p.weight = weight_data();
+  p.bias = bias_data();
+  p.gain = next.gain;
+  p.scaled = next.gain == nullptr ? nullptr : out.x.data_ptr();
+  p.squares = next.gain == nullptr ? nullptr : out.squares.data_ptr<float>();
+  p.num_rows = static_cast<int32_t>(x.size(0));
+  p.n = static_cast<int32_t>(weight_->rows());
+  p.k = static_cast<int32_t>(weight_->cols.size);
+  fused.linear_add(p, ctx.op);
+}
+
 }  // namespace fastllm::runtime

@@ -11,6 +11,7 @@
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/fused.h"
 #include "runtime/nn/rms_norm.h"
 
 namespace fastllm::runtime {
@@ -48,6 +49,21 @@ class Linear {
            !weight_->is_fp8 && rows <= ops::kSkinnyRows;
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+
+  // Whether the weight is whole and of the type of x, as the fused products want it.
+  bool CanFuse(const at::Tensor& x) const;
+  const void* weight_data() const { return weight_->value.const_data_ptr(); }
+  const void* bias_data() const { return bias_ == nullptr ? nullptr : bias_->value.const_data_ptr(); }
+
+  ops::NextWeight AsNext() const;
+
+  // y = norm(in.x) W^T + b; gated as in ForwardGated.
+  void NormForward(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& in, const at::Tensor& y,
+                   bool gated, const ops::NextWeight& next) const;
+
+  // out.residual += x W^T + b, and what the next norm needs in out.x and out.squares.
+  void AddForward(const ForwardContext& ctx, const FusedOps& fused, const at::Tensor& x, const FusedStream& out,
+                  const FusedNext& next) const;
 
   int64_t out_features() const { return weight_->rows(); }
 

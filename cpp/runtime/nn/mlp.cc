@@ -54,4 +54,11 @@ void GatedMlp::Finish(const ForwardContext& ctx, const at::Tensor& gate_up, cons
   down_.Forward(ctx, act, out);
 }
 
+void GatedMlp::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& stream,
+                            const FusedNext& next) const {
+  const at::Tensor& act = ctx.scratch->Rows(act_slot_, stream.x.size(0));
+  gate_up_.NormForward(ctx, fused, stream, act, /*gated=*/true, down_.AsNext());
+  down_.AddForward(ctx, fused, act, stream, next);
+}
+
 }  // namespace fastllm::runtime

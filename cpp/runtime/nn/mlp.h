@@ -5,6 +5,7 @@
 #include "ops/contract/silu_mul.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/fused.h"
 #include "runtime/nn/linear.h"
 
 namespace fastllm::runtime {
@@ -19,6 +20,14 @@ class GatedMlp {
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
   // Of in.norm's result; out may be in.x.
   void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const;
+
+  // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
+  bool CanFuse(const at::Tensor& x) const {
+    return gate_up_.CanFuse(x) && gate_up_.bias_data() == nullptr && down_.CanFuse(x);
+  }
+  ops::NextWeight first_weight() const { return gate_up_.AsNext(); }
+  void ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& stream,
+                    const FusedNext& next) const;
 
  private:
   GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice intermediate, bool bias);

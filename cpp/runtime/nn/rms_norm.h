@@ -21,6 +21,8 @@ class RmsNorm {
   void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
                   const at::Tensor& out) const;
 
+  const void* gain() const { return weight_->value.const_data_ptr(); }
+  float eps() const { return eps_; }
   // As the two above, the result in 8-bit floats; residual null: the first. Where the backend has it.
   bool has_fp8() const { return fp8_fn_ != nullptr; }
   void Fp8Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor* residual,

@@ -22,6 +22,9 @@ class VocabHead {
   // [rows, hidden] -> [rows, vocab]. Valid until the next call.
   const at::Tensor& Forward(const ForwardContext& ctx, const at::Tensor& hidden) const;
 
+  // The weight, for the op before to fetch.
+  ops::NextWeight AsNext() const { return linear_.AsNext(); }
+
  private:
   int64_t vocab_;
   int64_t share_;  // columns of a rank, the last ones' padding included

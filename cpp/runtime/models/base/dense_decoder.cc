@@ -1,11 +1,13 @@
 #include "runtime/models/base/dense_decoder.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/nn/attention.h"
 #include "runtime/nn/embedding.h"
+#include "runtime/nn/fused.h"
 #include "runtime/nn/mlp.h"
 #include "runtime/nn/rms_norm.h"
 #include "runtime/nn/rotary.h"
@@ -14,6 +16,11 @@
 
 namespace fastllm::runtime {
 namespace {
+
+// On a GPU. Measured for Llama-8B (bench/RESULTS.md): 4 % faster with one row, no gain with 8, and a kernel of this
+// kind for more rows is behind cuBLASLt and separate ops.
+constexpr int64_t kMostFusedRows = 4;
+static_assert(kMostFusedRows <= ops::kFusedRows);
 
 struct DecoderLayer {
   DecoderLayer(const ModelConfig& c, Builder& b, const std::string& path, int32_t layer)
@@ -37,6 +44,8 @@ class DenseDecoder : public Model {
   DenseDecoder(const ModelConfig& c, Builder& b)
       : stage_(b),
         rotary_(b, c.rope),
+        fused_(b, c.head_dim),
+        squares_(b.Float32Buffer("squares", ops::SquareParts(c.hidden_size))),
         residual_(b.Buffer("residual", c.hidden_size)),
         hidden_(b.Buffer("hidden", c.hidden_size)) {
     if (stage_.begins()) embed_.emplace(b, "embed_tokens", c.vocab_size, c.hidden_size);
@@ -56,11 +65,14 @@ class DenseDecoder : public Model {
   const at::Tensor& Forward(const ForwardContext& ctx) override {
     const at::Tensor& residual = ctx.scratch->Rows(residual_, ctx.input.num_tokens);
     const at::Tensor& x = ctx.scratch->Rows(hidden_, ctx.input.num_tokens);
+    // Also where it is not needed: graphs keep the address that the largest step has given it.
+    const at::Tensor& squares = ctx.scratch->Rows(squares_, ctx.input.num_tokens);
     if (embed_) {
       embed_->Forward(ctx, residual);
     } else {
       stage_.Take(ctx, {&residual, &x});
     }
+    if (CanFuse(x)) return ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true});
     for (size_t i = 0; i < layers_.size(); ++i) {
       DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
@@ -81,12 +93,36 @@ class DenseDecoder : public Model {
   }
 
  private:
+  // Where one rank holds all of the model.
+  bool CanFuse(const at::Tensor& x) const {
+    if (!fused_.available() || (x.is_cuda() && x.size(0) > kMostFusedRows)) return false;
+    return std::all_of(layers_.begin(), layers_.end(),
+                       [&x](const DecoderLayer& l) { return l.attention.CanFuse(x) && l.mlp.CanFuse(x); });
+  }
+
+  const at::Tensor& ForwardFused(const ForwardContext& ctx, FusedStream stream) const {
+    layers_.front().input_norm.Forward(ctx, stream.residual, stream.x);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const DecoderLayer& layer = layers_[i];
+      const DecoderLayer* const next = i + 1 < layers_.size() ? &layers_[i + 1] : nullptr;
+      layer.attention.ForwardFused(ctx, fused_, rotary_, stream, {layer.mlp_norm.gain(), layer.mlp.first_weight()});
+      stream.normed = false;
+      layer.mlp.ForwardFused(ctx, fused_, stream,
+                             next == nullptr ? FusedNext{nullptr, head_->AsNext()}
+                                             : FusedNext{next->input_norm.gain(), next->attention.first_weight()});
+    }
+    norm_->Forward(ctx, stream.residual, stream.x);
+    return stream.x;
+  }
+
   Stage stage_;
   std::optional<Embedding> embed_;
   std::vector<DecoderLayer> layers_;
   Rotary rotary_;
   std::optional<RmsNorm> norm_;
   std::optional<VocabHead> head_;
+  FusedOps fused_;
+  Scratch::Slot squares_;
   Scratch::Slot residual_;
   Scratch::Slot hidden_;
 };

@@ -1,0 +1,105 @@
+// The decoder with fused products against itself without: the same weights, tokens and cache.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "runtime/models/base/dense_decoder.h"
+#include "runtime/models/base/weight_map.h"
+#include "tests/runtime/model/tiny_model.h"
+
+namespace fastllm::runtime {
+namespace {
+
+constexpr int32_t kTokens = 11, kBlockSize = 4, kBlocks = 5;
+
+struct Step {
+  std::vector<float> logits, cache;
+};
+
+// Two prompts, of 7 and 4 tokens, in one step.
+Step Run(const ModelConfig& config, bool fuse) {
+  ParamSet params;
+  Scratch scratch;
+  Builder builder(ops::BuiltinOps(), Placement{}, config.max_position_embeddings,
+                  {0, config.num_layers, config.num_layers}, &params, &scratch);
+  builder.set_fuses(fuse);
+  const auto model = BuildDenseDecoder(config, builder);
+  EXPECT_TRUE(builder.status().ok()) << builder.status().ToString();
+  EXPECT_TRUE(FillDummyWeights(5, {Placement{}, &ops::BuiltinOps(), {}}, params).ok());
+  for (const auto& p : params.all()) {
+    if (p->init == ParamInit::kMatrix) p->value.mul_(10.0f);  // so that blocks change the residual
+  }
+  Step step;
+  const size_t one = size_t{kBlocks} * config.num_kv_heads * kBlockSize * config.head_dim;
+  step.cache.assign(one * 2 * config.num_layers, 0.0f);
+  std::vector<ops::KvCacheView> layers;
+  for (int32_t l = 0; l < config.num_layers; ++l) {
+    float* k = step.cache.data() + 2 * one * l;
+    layers.push_back({k, k + one, kBlocks, config.num_kv_heads, kBlockSize, config.head_dim, ops::DType::kF32});
+  }
+  const std::vector<int32_t> ids = {5, 60, 2, 31, 8, 8, 17, 44, 0, 23, 9}, query_start = {0, 7, 11}, seq_len = {7, 4},
+                             table = {3, 1, 2, 0};
+  const std::vector<int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3};
+  std::vector<int64_t> slots;
+  for (int32_t t = 0; t < kTokens; ++t) {
+    slots.push_back(table[t < 7 ? positions[t] / kBlockSize : 2] * kBlockSize + positions[t] % kBlockSize);
+  }
+  ForwardContext ctx;
+  ctx.input = {ids.data(), positions.data(), slots.data(), query_start.data(), seq_len.data(), table.data(), kTokens, 2,
+               2};
+  ctx.kv_layers = layers.data();
+  ctx.scratch = &scratch;
+  const at::Tensor& logits = model->Logits(ctx, model->Forward(ctx));
+  step.logits.assign(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel());
+  return step;
+}
+
+void ExpectNear(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  double norm = 0.0, worst = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    norm = std::max(norm, std::abs(double{b[i]}));
+    const double e = std::abs(double{a[i]} - b[i]);
+    if (!(e <= worst)) worst = e;
+  }
+  EXPECT_GT(norm, 0.1);
+  EXPECT_LT(worst, 2e-5 * norm);
+}
+
+ModelConfig Config() {
+  ModelConfig c = testing::TinyConfig();
+  c.mlp_bias = false;
+  c.hidden_size = 32;  // the fused products take multiples of 32, and heads of multiples of 16
+  c.intermediate_size = 64;
+  c.head_dim = 16;
+  c.rope.rotary_dim = 16;
+  return c;
+}
+
+void Compare(const ModelConfig& c, bool same_bits) {
+  const Step plain = Run(c, false), fused = Run(c, true);
+  ExpectNear(fused.logits, plain.logits);
+  ExpectNear(fused.cache, plain.cache);
+  // Sums in another order: equal bits would mean that the fused products did not run.
+  EXPECT_EQ(fused.logits == plain.logits, same_bits);
+}
+
+TEST(FusedDecoder, EqualsThePlainDecoder) { Compare(Config(), false); }
+
+TEST(FusedDecoder, HeadsWithNormsRotateInAnOpOfTheirOwn) {
+  ModelConfig c = Config();
+  c.qk_norm = true;
+  Compare(c, false);
+}
+
+TEST(FusedDecoder, InterleavedRotation) {
+  ModelConfig c = Config();
+  c.rope.interleaved = true;
+  Compare(c, false);
+}
+
+TEST(FusedDecoder, BiasOfTheMlpIsNotFused) { Compare(testing::TinyConfig(), true); }
+
+}  // namespace
+}  // namespace fastllm::runtime
