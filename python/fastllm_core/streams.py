@@ -149,12 +149,12 @@ class Dispatcher:
         self._slots: dict[int, tuple[weakref.ref[Group], int]] = {}  # by handle
         self._listeners: dict[asyncio.AbstractEventLoop, _Listener] = {}
 
-    def start_relay(self, gap_edges: Sequence[float], round_us: int) -> StreamRelay | None:
+    def start_relay(self, gap_edges: Sequence[float], round_us: int, per_output_us: int) -> StreamRelay | None:
         """A relay between the engine and this dispatcher, before anything is submitted; None when the text of the
         engine's deltas is made in Python."""
         if type(self.engine) is not Engine:
             return None
-        self.source = StreamRelay(self.engine, list(gap_edges), round_us)
+        self.source = StreamRelay(self.engine, list(gap_edges), round_us, per_output_us)
         return self.source
 
     def submit(self, requests: Sequence, quiet: bool = False) -> Group:

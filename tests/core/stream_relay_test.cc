@@ -214,9 +214,14 @@ TEST_F(StreamRelayTest, GapsAreCountedByTheirEdges) {
   EXPECT_EQ(totals.gaps[0] + totals.gaps[1] + totals.gaps[2], 1);  // the first had nothing before it
 }
 
-TEST(StreamRelayRound, NewsWithinARoundIsOneEvent) {
+// A pace of an hour, however it is made up.
+class StreamRelayPace : public testing::TestWithParam<RelayPace> {};
+INSTANTIATE_TEST_SUITE_P(Pace, StreamRelayPace,
+                         testing::Values(RelayPace{std::chrono::hours(1), {}}, RelayPace{{}, std::chrono::hours(1)}));
+
+TEST_P(StreamRelayPace, NewsWithinARoundIsOneEvent) {
   FakeEngine engine;
-  StreamRelay relay(&engine, {}, std::chrono::hours(1));
+  StreamRelay relay(&engine, {}, GetParam());
   Connection connection;
   ASSERT_TRUE(relay.Attach(StreamOf(connection, 7)).ok());
   engine.Say({Text(7, "a")});

@@ -32,8 +32,13 @@ test_split: test
 doc_to_text: "{{{{question}}}}"
 """
 _GENERATE = """output_type: generate_until
-doc_to_target: "{{answer}}"
+doc_to_target: "{{answer.strip()}}"
 generation_kwargs: {until: ["\\n"], max_gen_toks: 12, do_sample: false}
+filter_list:
+  - name: first_word
+    filter:
+      - {function: regex, regex_pattern: "([A-Za-z]+)"}
+      - {function: take_first}
 metric_list:
   - metric: exact_match
 """
@@ -107,13 +112,16 @@ def check_lm_eval(program: str, folder: pathlib.Path, server: RunningServer, tin
     for name, result in results.items():
         print(name, {k: v for k, v in result.items() if isinstance(v, float)})
         assert any(isinstance(v, float) for v in result.values()), result
+    assert results["local-completions generate"]["exact_match,first_word"] > 0.5
 
 
 def check_guidellm(program: str, folder: pathlib.Path, tiny: RunningServer, tiny_folder: str, seconds: int) -> None:
     out = folder / "guidellm.json"
-    command = [program, "benchmark", "run", "--target", tiny.url, "--model", "tiny", "--processor", tiny_folder]
-    command += ["--profile", "concurrent", "--rate", "16", "--max-seconds", str(seconds)]
-    command += ["--data", "prompt_tokens=64,output_tokens=64", "--outputs", str(out)]
+    command = [program, "run", "--backend", f"kind=openai_http,target={tiny.url},model=tiny"]
+    command += ["--profile", "kind=concurrent,streams=16", "--constraint", f"kind=max_duration,seconds={seconds}"]
+    command += ["--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=64"]
+    command += ["--tokenizer", f"kind=huggingface_auto,model={tiny_folder}", "--output", f"kind=json,path={out}"]
+    command += ["--disable-console-interactive"]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -84,8 +84,8 @@ struct StreamRelay::Stream {
   std::string event, frame;  // scratch
 };
 
-StreamRelay::StreamRelay(Engine* engine, std::vector<double> gap_edges, std::chrono::microseconds round)
-    : engine_(engine), gap_edges_(std::move(gap_edges)), round_(round), news_fd_(NewEventFd()), stop_fd_(NewEventFd()) {
+StreamRelay::StreamRelay(Engine* engine, std::vector<double> gap_edges, RelayPace pace)
+    : engine_(engine), gap_edges_(std::move(gap_edges)), pace_(pace), news_fd_(NewEventFd()), stop_fd_(NewEventFd()) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -113,7 +113,7 @@ void StreamRelay::Carry() {
   std::vector<RequestDelta> deltas;
   std::chrono::steady_clock::time_point last;
   for (;;) {
-    WaitUntil(last + round_, &watched[1]);
+    WaitUntil(last + std::max(pace_.round, pace_.per_output * NumAttached()), &watched[1]);
     if (poll(watched.data(), watched.size(), -1) < 0) continue;  // EINTR
     if (watched[1].revents != 0) return;
     last = std::chrono::steady_clock::now();
@@ -294,6 +294,11 @@ std::vector<RequestDelta> StreamRelay::Drain() {
     [[maybe_unused]] const ssize_t got = read(news_fd_.get(), &count, sizeof(count));
   }
   return std::exchange(shared_.news, {});
+}
+
+int64_t StreamRelay::NumAttached() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(shared_.places.size());
 }
 
 std::vector<RelayTotals> StreamRelay::totals() const {

@@ -57,6 +57,14 @@ struct RelayTotals {
   std::vector<int64_t> gaps;  // between two events of an output: how many up to each edge, and above the last
 };
 
+// Least time from one look at the engine's news to the next: `round`, and `per_output` for each output that is
+// attached. What comes within it is joined, so that steps shorter than anybody can see do not make an event each, and
+// many streams do not make more events than clients can read.
+struct RelayPace {
+  std::chrono::microseconds round{0};
+  std::chrono::microseconds per_output{0};
+};
+
 // Takes over Engine::Drain(), which nobody else may call then. News of an output that is in a stream is written by the
 // relay; news with a finish_reason, of which the host has more to say, and of every other output comes from Drain()
 // here. When a socket does not take all bytes at once, or is broken, the relay leaves the stream to the host: what
@@ -67,11 +75,9 @@ class StreamRelay {
  public:
   static constexpr int32_t kMostLanes = 64;
 
-  // `engine` outlives the relay. `gap_edges`: upper edges of RelayTotals::gaps in seconds, ascending. `round`: least
-  // time from one look at the engine's news to the next; what comes within it is joined, so that steps shorter than
-  // anybody can see do not make an event each. Throws std::system_error when the process is out of threads or file
-  // descriptors.
-  StreamRelay(Engine* engine, std::vector<double> gap_edges, std::chrono::microseconds round = {});
+  // `engine` outlives the relay. `gap_edges`: upper edges of RelayTotals::gaps in seconds, ascending. Throws
+  // std::system_error when the process is out of threads or file descriptors.
+  StreamRelay(Engine* engine, std::vector<double> gap_edges, RelayPace pace = {});
   ~StreamRelay();
   StreamRelay(const StreamRelay&) = delete;
   StreamRelay& operator=(const StreamRelay&) = delete;
@@ -109,6 +115,7 @@ class StreamRelay {
 
   void Run() noexcept;
   void Carry();
+  int64_t NumAttached() const;
   void Handle(RequestDelta* delta);
   // Under the stream's mutex.
   void Write(Stream* stream, size_t output, const RequestDelta& delta);
@@ -122,7 +129,7 @@ class StreamRelay {
 
   Engine* const engine_;
   const std::vector<double> gap_edges_;
-  const std::chrono::microseconds round_;
+  const RelayPace pace_;
   const UniqueFd news_fd_;
   const UniqueFd stop_fd_;
   const pid_t pid_ = getpid();

@@ -13,6 +13,10 @@ from fastllm_core.server.errors import ApiError
 from fastllm_core.server.metrics import ITL_BUCKETS, Metrics
 from fastllm_core.server.turns import Turns
 
+# Of all streams together the relay makes an event per so many microseconds at most: a client takes about as long to
+# read one.
+STREAM_EVENT_US = 15
+
 
 class ServerState:
     """One model and its server. Used in the event loop alone.
@@ -26,7 +30,9 @@ class ServerState:
         self.config = config
         self.names = config.served_model_name or [model]
         self.bodies = BodyReader(config)
-        self.relay = llm.start_relay(ITL_BUCKETS, config.stream_round_us) if config.stream_relay else None
+        self.relay = (
+            llm.start_relay(ITL_BUCKETS, config.stream_round_us, STREAM_EVENT_US) if config.stream_relay else None
+        )
         self.metrics = Metrics(config.metrics_prefix, self.names[0], llm, self.relay)
         self.tracer = _tracer(config.otlp_traces_endpoint)
         self.turns = Turns()
