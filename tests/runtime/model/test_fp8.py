@@ -12,8 +12,12 @@ from fastllm_core._C._core_testing import LogitProbe
 from safetensors.torch import load_file, save_file
 
 HERE = pathlib.Path(__file__).parent
-# Of the norm of all logits. Sums in another order put a value on the other side of a rounding now and then.
-BOUND = 5e-3
+# Of a row of logits, before any value met the edge of a rounding: the same but for the order of sums.
+ROW_BOUND = 1e-4
+# A value that does meet one comes out a sixteenth away; its row and the rows that attend to it are then others. Of all
+# logits, as a share of what 8 bits themselves change.
+SHARE = 0.6
+KV_BOUND = 5e-3
 
 
 def load_maker():
@@ -63,6 +67,12 @@ def difference(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
+def expect_close(got: np.ndarray, want: np.ndarray, floats: np.ndarray) -> None:
+    assert min(difference(a, b) for a, b in zip(got, want, strict=True)) < ROW_BOUND
+    assert min(difference(a, b) for a, b in zip(floats, want, strict=True)) > 100 * ROW_BOUND
+    assert difference(got, want) < SHARE * difference(floats, want)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """saved(case) -> (folder, model, ids)"""
@@ -88,8 +98,7 @@ def test_logits_from_floats(saved, case, device_runner):
     want = maker.logits(quantize(model), ids)
     probe = LogitProbe(str(folder), num_threads=2, quantization="fp8", device_runner=device_runner)
     for chunk in (70, 13):
-        assert difference(probe.logits(ids, chunk), want) < BOUND
-    assert difference(floats, want) > 4 * BOUND, "the bound tells 8 bits from floats"
+        expect_close(probe.logits(ids, chunk), want, floats)
 
 
 CHANNEL = {
@@ -133,7 +142,8 @@ def test_stored_by_tensor(saved, tmp_path):
     folder, model, ids = saved("biases")
     path = store(folder, tmp_path / "tensor", TENSOR, None)
     got = LogitProbe(path).logits(ids, 70)
-    assert difference(got, maker.logits(quantize(model, dim=None), ids)) < BOUND
+    floats = maker.logits(model, ids)
+    expect_close(got, maker.logits(quantize(model, dim=None), ids), floats)
 
 
 def test_refusals(saved, tmp_path):
@@ -194,5 +204,5 @@ def test_kv_cache(saved, tmp_path, monkeypatch, scales, device_runner):
         path = str(out)
     for name in ("fp8", "fp8_e4m3"):
         got = LogitProbe(path, num_threads=2, kv_cache_dtype=name, device_runner=device_runner).logits(ids, 19)
-        assert difference(got, want) < BOUND
-    assert difference(floats, want) > 2 * BOUND
+        assert difference(got, want) < KV_BOUND
+    assert difference(floats, want) > 2 * KV_BOUND
