@@ -31,7 +31,7 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.built $(VENV)/.demo  ## build everything and let a real instruct model answer a question in a stream
-	@$(VENV)/bin/fastllm generate --model smollm2 --temperature 0 --max-tokens 200 --chat --stats "$(QUESTION)"
+	@$(VENV)/bin/fastllm generate --model smollm2 --temperature 0.2 --top-p 0.9 --seed 1 --max-tokens 300 --chat --stats "$(QUESTION)"
 
 test: test-layering $(VENV)/.built test-cpp test-python  ## layering, C++ and Python tests; makes what they need first
 

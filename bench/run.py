@@ -93,7 +93,7 @@ class Group:
 def groups() -> dict[str, Group]:
     import detokenize
     import sampling_torch
-    from e2e import smollm2
+    from e2e import smollm2, start
 
     def samples(name: str) -> bool:
         return name.startswith("ops.sample")
@@ -116,7 +116,12 @@ def groups() -> dict[str, Group]:
                 Program(ops, samples),
             ]
         ),
-        "cpu": Group([Function(smollm2.NAMES, smollm2.measure, smollm2.missing)]),
+        "cpu": Group(
+            [
+                Function(smollm2.NAMES, smollm2.measure, smollm2.missing),
+                Function(start.NAMES, start.measure, start.missing),
+            ]
+        ),
         "gpu": Group([Program("tests/cuda/cuda_bench", "cuda.")]),  # of a build with FASTLLM_CUDA=ON
         "server": Group(absent="this version has no HTTP server, so there is nothing to measure"),
     }

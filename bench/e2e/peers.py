@@ -1,7 +1,9 @@
 """Workers of our engine and of its peers, and rounds in which they take turns.
 
 Peers live in an environment of their own, so that their packages do not meet ours:
-    python -m venv build/peers && build/peers/bin/pip install openvino-genai llama-cpp-python
+    python -m venv build/peers
+    CMAKE_ARGS="-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release" build/peers/bin/pip install llama-cpp-python  # compiles
+    build/peers/bin/pip install openvino-genai
 What is not there is left out and named; transformers comes from the tests' environment.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 # The format of the body -> that of the embedding and head, as llama.cpp's own quantiser chooses.
-HEADS = {"Q4_0": "Q8_0", "Q8_0": "Q8_0", "Q4_1": "Q8_0"}
+HEADS = {"Q4_0": "Q8_0", "Q8_0": "Q8_0", "Q4_1": "Q8_0", "BF16": "BF16"}
 
 
 def _copy_metadata(reader, writer) -> None:

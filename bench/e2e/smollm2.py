@@ -1,6 +1,7 @@
 """SmolLM2-135M on the CPU, two threads: one stream, prefill, and batches, against the best peer of each row.
 
-Weights: as shipped (Q4_1 with a Q8_0 embedding), and requantised from them to Q4_0 and Q8_0. Peers run the same file,
+Weights: as shipped (Q4_1 with a Q8_0 embedding), and requantised from them to Q4_0, Q8_0 and BF16; rows q4_k are of a
+random Llama of the size of Gemma 3 270M (synthetic.py). Peers run the same file,
 transformers the same values in float32 or bfloat16. OpenVINO is not compared on Q4_1: what it computes from that file
 is another model (its greedy ids part at once, by up to 3 logits); its Q8_0 is faithful. Rounds alternate between the
 engines, so that a change of the machine's load meets all, and medians count.
@@ -36,9 +37,11 @@ def gguf_path() -> Path:
 
 
 def weights(kind: str) -> Path:
-    """The model in Q4_1 (as shipped), Q4_0 or Q8_0, or as a folder of float32 for transformers."""
-    from e2e import hf_folder, requantize
+    """The model in Q4_1 (as shipped), Q4_0, Q8_0 or BF16, or a float32 folder for transformers; Q4_K: the other one."""
+    from e2e import hf_folder, requantize, synthetic
 
+    if kind == "Q4_K":
+        return synthetic.make(CACHE / "random-270m.Q4_K_M.gguf")
     source = gguf_path()
     if kind == "Q4_1":
         return source
@@ -88,6 +91,12 @@ ROWS = {
     "cpu/decode/q8_0": Row(decode, ("Q8_0", {}), (("llamacpp", "Q8_0"), ("openvino", "Q8_0"))),
     "cpu/decode/f32": Row(decode, ("Q4_1", {"cpu_precision": "float32"}), (("transformers", "F32"),)),
     "cpu/batch16/f32": Row(concurrent(16), ("Q4_1", {"cpu_precision": "float32"}), ()),  # beside cpu/decode/f32
+    "cpu/decode/bf16": Row(decode, ("BF16", {}), (("llamacpp", "BF16"), BF16)),
+    "cpu/decode/int8": Row(decode, ("BF16", {"quantization": "int8"}), (("llamacpp", "Q8_0"),)),
+    "cpu/decode/q4_k": Row(decode, ("Q4_K", {"skip_tokenizer_init": True}), (("llamacpp", "Q4_K"),)),
+    "cpu/prefill512/bf16": Row(prefill, ("BF16", {}), (("llamacpp", "BF16"), BF16)),
+    "cpu/prefill512/q4_k": Row(prefill, ("Q4_K", {"skip_tokenizer_init": True}), (("llamacpp", "Q4_K"),)),
+    "cpu/batch64/bf16": Row(concurrent(64), ("BF16", {}), (("llamacpp", "BF16"), BF16)),
     "cpu/prefill512": Row(prefill, ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q4_0"), BF16)),
     "cpu/batch16": Row(concurrent(16), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"), BF16)),
     "cpu/batch64": Row(concurrent(64), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"))),

@@ -27,10 +27,13 @@ class Bench {
   explicit Bench(std::string filter) : filter_(std::move(filter)) { ops::RegisterCudaOps(table_); }
 
   template <typename Fn>
-  Fn Get(OpId op, DType t, int32_t head_dim = 0) const {
-    auto r = table_.Resolve<Fn>({op, ops::Device::kCuda, t, head_dim, 0});
+  Fn Get(OpId op, DType t, int32_t head_dim = 0, ops::Backend backend = ops::Backend::kAny) const {
+    auto r = table_.Resolve<Fn>({op, ops::Device::kCuda, t, head_dim, 0, backend});
     if (!r.ok()) cuda_check::Must(1, r.status().ToString().c_str());
     return r.value();
+  }
+  bool Has(OpId op, DType t, int32_t head_dim, ops::Backend backend) const {
+    return table_.Find({op, ops::Device::kCuda, t, head_dim, 0, backend}).ok();
   }
   // Whether figures of the op, "cuda.<op> <shape>", may match the filter.
   bool Wanted(const std::string& op) const {
@@ -55,5 +58,6 @@ void BenchRows(Bench& b);
 void BenchAttention(Bench& b);
 void BenchSample(Bench& b);
 void BenchLinear(Bench& b);
+void BenchFp8(Bench& b);
 
 }  // namespace fastllm::cuda_bench

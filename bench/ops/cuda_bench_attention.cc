@@ -13,6 +13,12 @@ namespace {
 struct Shape {
   int q_heads, kv_heads, dim, batch, query_len, ctx, block_size;
   DType type = DType::kBF16;
+  int window = 0;
+  float softcap = 0.0f;
+  ops::Backend backend = ops::Backend::kFastllm;
+  bool fp8_cache = false;
+
+  DType kv_type() const { return fp8_cache ? DType::kF8E4M3 : type; }
 };
 
 struct Device {
@@ -24,12 +30,13 @@ class AttentionBench {
  public:
   AttentionBench(Bench& bench, const Shape& shape) : b_(bench), s_(shape) {
     blocks_per_seq_ = (s_.ctx + s_.block_size - 1) / s_.block_size;
-    kv_bytes_ = 2.0 * s_.batch * s_.ctx * s_.kv_heads * s_.dim * ops::DTypeSize(s_.type);
+    const int positions = s_.window > 0 ? std::min(s_.ctx, s_.window + s_.query_len - 1) : s_.ctx;  // that are read
+    kv_bytes_ = 2.0 * s_.batch * positions * s_.kv_heads * s_.dim * ops::DTypeSize(s_.kv_type());
     sets_ = SetsFor(kv_bytes_);
     const int blocks = blocks_per_seq_ * s_.batch * sets_;
     const size_t elements = static_cast<size_t>(blocks) * s_.kv_heads * s_.block_size * s_.dim;
-    d_.k = RandomBuffer(elements, s_.type, 31);
-    d_.v = RandomBuffer(elements, s_.type, 32);
+    d_.k = RandomBuffer(elements, s_.kv_type(), 31);
+    d_.v = RandomBuffer(elements, s_.kv_type(), 32);
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(3));
@@ -44,9 +51,10 @@ class AttentionBench {
   void Time(const char* op, const std::string& label, double reference_us) {
     const int tokens = s_.batch * s_.query_len;
     const double size = ops::DTypeSize(s_.type);
-    const double seen = s_.query_len * (s_.ctx - (s_.query_len - 1) / 2.0);  // (query, position) pairs of a sequence
+    double seen = 0.0;  // (query, position) pairs of a sequence
+    for (int n = s_.ctx - s_.query_len + 1; n <= s_.ctx; ++n) seen += s_.window > 0 ? std::min(n, s_.window) : n;
     const double bytes = kv_bytes_ + 2.0 * tokens * s_.q_heads * s_.dim * size;
-    const auto fn = b_.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.type, s_.dim);
+    const auto fn = b_.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.type, s_.dim, s_.backend);
     b_.Time({op, label, bytes, 4.0 * s_.batch * seen * s_.q_heads * s_.dim, reference_us}, sets_,
             [&](int set, void* stream) {
               ops::PagedAttentionParams p = params_;
@@ -62,18 +70,19 @@ class AttentionBench {
   void Plan() {
     std::vector<int32_t> query_start(s_.batch + 1), seq_len(s_.batch, s_.ctx);
     for (int i = 0; i <= s_.batch; ++i) query_start[i] = i * s_.query_len;
-    const auto bound = b_.Get<ops::AttentionBoundFn>(
-        OpId::kAttentionBound, s_.type)({s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type});
+    const auto bound = b_.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.type, 0, s_.backend)(
+        {s_.batch, s_.batch * s_.query_len, s_.q_heads, s_.kv_heads, s_.dim, s_.type, s_.kv_type()});
     std::vector<int32_t> record(bound.record_ints);
-    const auto size = b_.Get<ops::AttentionPlanFn>(
-        OpId::kAttentionPlan, s_.type)({query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim,
-                                        s_.type, 0, 0, record.data(), bound.record_ints});
+    const auto size = b_.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.type, 0, s_.backend)(
+        {query_start.data(), seq_len.data(), s_.batch, s_.q_heads, s_.kv_heads, s_.dim, s_.type, s_.kv_type(),
+         s_.window, s_.softcap, 0, 0, record.data(), bound.record_ints, s_.block_size, blocks_per_seq_});
     d_.record = cuda_check::Upload(record);
     d_.query_start = cuda_check::Upload(query_start);
     d_.seq_len = cuda_check::Upload(seq_len);
     d_.workspace = Buffer(bound.workspace_bytes);
     d_.workspace.Zero();
-    params_.cache = {d_.k.get(), d_.v.get(), blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size, s_.dim};
+    params_.cache = {d_.k.get(), d_.v.get(),  blocks_per_seq_ * s_.batch * sets_, s_.kv_heads, s_.block_size,
+                     s_.dim,     s_.kv_type()};
     params_.query_start = d_.query_start.as<int32_t>();
     params_.seq_len = d_.seq_len.as<int32_t>();
     params_.q_stride = stride_;
@@ -82,6 +91,8 @@ class AttentionBench {
     params_.max_blocks = blocks_per_seq_;
     params_.num_q_heads = s_.q_heads;
     params_.scale = 1.0f / std::sqrt(static_cast<float>(s_.dim));
+    params_.window = s_.window;
+    params_.logit_softcap = s_.softcap;
     params_.plan = d_.record.as<int32_t>();
     params_.decode_workers = size.decode_workers;
     params_.prefill_tiles = size.prefill_tiles;
@@ -97,11 +108,21 @@ class AttentionBench {
   ops::PagedAttentionParams params_;
 };
 
+// Ours, then FlashInfer's where the build has it for the shape.
+void Both(Bench& b, const char* op, const std::string& label, Shape s, double reference_us) {
+  AttentionBench(b, s).Time(op, label, reference_us);
+  if (s.window > 0 || s.softcap > 0.0f || s.fp8_cache ||
+      !b.Has(OpId::kPagedAttention, s.type, s.dim, ops::Backend::kFlashInfer))
+    return;
+  s.backend = ops::Backend::kFlashInfer;
+  AttentionBench(b, s).Time(op, label + " flashinfer", reference_us);
+}
+
 void Decode(Bench& b, const char* model, const Shape& s, double reference_us) {
-  AttentionBench(b, s).Time("decode",
-                            std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
-                                (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)),
-                            reference_us);
+  Both(b, "decode",
+       std::string(model) + " B=" + std::to_string(s.batch) + " ctx=" + std::to_string(s.ctx) +
+           (s.block_size == 16 ? "" : " block " + std::to_string(s.block_size)) + (s.fp8_cache ? " fp8" : ""),
+       s, reference_us);
 }
 
 }  // namespace
@@ -116,11 +137,21 @@ void BenchAttention(Bench& b) {
   if (b.Wanted("decode")) {
     for (const auto& d : kDecode) Decode(b, "llama8b", {32, 8, 128, d.batch, 1, d.ctx, 16}, d.fa3_us);
     Decode(b, "llama8b", {32, 8, 128, 64, 1, 8192, 128}, 490.48);
+    for (const auto& [batch, ctx] :
+         {std::pair{1, 1024}, std::pair{64, 1024}, std::pair{64, 8192}, std::pair{256, 1024}}) {
+      Decode(b, "llama8b", {32, 8, 128, batch, 1, ctx, 16, DType::kBF16, 0, 0.0f, ops::Backend::kFastllm, true}, 0.0);
+    }
     for (const int batch : {1, 64}) Decode(b, "qwen3-30b", {32, 4, 128, batch, 1, 8192, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 1, 1, 4096, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 8, 1, 4096, 16}, 0.0);
+    Decode(b, "qwen3-235b", {64, 4, 128, 64, 1, 1024, 16}, 0.0);
     Decode(b, "qwen3-235b", {64, 4, 128, 64, 1, 4096, 16}, 0.0);
+    Decode(b, "glm4", {32, 2, 128, 64, 1, 4096, 16}, 0.0);
     Decode(b, "smollm2", {9, 3, 64, 64, 1, 2048, 16}, 0.0);
     Decode(b, "phi3-mini d96", {32, 32, 96, 16, 1, 2048, 16}, 0.0);
     Decode(b, "gemma d256", {8, 4, 256, 64, 1, 2048, 16}, 0.0);
+    Decode(b, "gemma2 d256 softcap", {8, 4, 256, 64, 1, 2048, 16, DType::kBF16, 0, 50.0f}, 0.0);
+    Decode(b, "mistral window 4096", {32, 8, 128, 64, 1, 8192, 16, DType::kBF16, 4096}, 0.0);
   }
   if (b.Wanted("prefill")) {
     const struct {
@@ -139,9 +170,13 @@ void BenchAttention(Bench& b) {
                     {"llama8b 1x8192 f16", {32, 8, 128, 1, 8192, 8192, 16, DType::kF16}},
                     {"llama1b d64 1x8192", {32, 8, 64, 1, 8192, 8192, 16}},
                     {"phi3-mini d96 1x4096", {32, 32, 96, 1, 4096, 4096, 16}},
-                    {"gemma d256 1x4096", {8, 4, 256, 1, 4096, 4096, 16}}};
+                    {"gemma d256 1x4096", {8, 4, 256, 1, 4096, 4096, 16}},
+                    {"gemma2 d256 1x4096 softcap", {8, 4, 256, 1, 4096, 4096, 16, DType::kBF16, 0, 50.0f}},
+                    {"llama8b 1x8192 softcap", {32, 8, 128, 1, 8192, 8192, 16, DType::kBF16, 0, 50.0f}},
+                    {"mistral 1x8192 window 4096", {32, 8, 128, 1, 8192, 8192, 16, DType::kBF16, 4096}},
+                    {"gemma3 d256 1x8192 window 1024", {8, 4, 256, 1, 8192, 8192, 16, DType::kBF16, 1024}}};
     for (const auto& p : kPrefill) {
-      if (b.Wanted(std::string("prefill ") + p.label)) AttentionBench(b, p.shape).Time("prefill", p.label, 0.0);
+      if (b.Wanted(std::string("prefill ") + p.label)) Both(b, "prefill", p.label, p.shape, 0.0);
     }
   }
 }

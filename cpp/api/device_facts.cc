@@ -1,11 +1,11 @@
 #include "api/device_facts.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
+
+#include "ops/table/threads.h"
 
 namespace fastllm::api {
 namespace {
@@ -17,19 +17,33 @@ int64_t ReadInteger(const char* path) {
   return in >> value ? value : -1;
 }
 
-// cgroup v2 cpu.max is "quota period" in microseconds, v1 has two files. 0 = no quota.
-int32_t CgroupCores() {
+int32_t CoresOfQuota(int64_t quota, int64_t period) {
+  if (quota <= 0 || period <= 0) return std::numeric_limits<int32_t>::max();
+  return static_cast<int32_t>(std::min<int64_t>((quota + period - 1) / period, std::numeric_limits<int32_t>::max()));
+}
+
+// cpu.max of a group of cgroup v2 is "quota period" in microseconds.
+int32_t CoresOfGroup(const std::string& folder) {
   int64_t quota = -1;
   int64_t period = -1;
-  if (std::ifstream in("/sys/fs/cgroup/cpu.max"); in) {
-    in >> quota >> period;  // "max 100000" fails at the first value and leaves no quota
-    if (!in) return 0;
-  } else {
-    quota = ReadInteger("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-    period = ReadInteger("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  std::ifstream in(folder + "/cpu.max");
+  if (!(in >> quota >> period)) return CoresOfQuota(-1, -1);  // "max 100000" fails at the first value: no quota
+  return CoresOfQuota(quota, period);
+}
+
+// The least quota of the process's group and the groups above it; of cgroup v1 that of the root that it sees.
+int32_t CgroupCores() {
+  const std::string root = "/sys/fs/cgroup";
+  int32_t cores = CoresOfGroup(root);
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (line.rfind("0::/", 0) != 0) continue;  // v2
+    for (std::string path = line.substr(3); path.size() > 1; path.resize(path.rfind('/'))) {
+      cores = std::min(cores, CoresOfGroup(root + path));
+    }
   }
-  if (quota <= 0 || period <= 0) return 0;
-  return static_cast<int32_t>((quota + period - 1) / period);
+  const int64_t quota = ReadInteger("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  return std::min(cores, CoresOfQuota(quota, ReadInteger("/sys/fs/cgroup/cpu/cpu.cfs_period_us")));
 }
 
 int64_t CgroupMemoryLeft() {
@@ -45,12 +59,7 @@ int64_t CgroupMemoryLeft() {
 
 }  // namespace
 
-int32_t UsableCores() {
-  cpu_set_t set;
-  int32_t cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (int32_t quota = CgroupCores(); quota > 0) cores = std::min(cores, quota);
-  return std::max(1, cores);
-}
+int32_t UsableCores() { return std::max(1, std::min(ops::PhysicalCores(), CgroupCores())); }
 
 int64_t AvailableMemoryBytes() {
   std::ifstream in("/proc/meminfo");

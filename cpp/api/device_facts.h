@@ -5,7 +5,8 @@
 
 namespace fastllm::api {
 
-// Cores in the affinity mask, capped by the cgroup's CPU quota (rounded up); at least 1.
+// Physical cores in the affinity mask, capped by the least CPU quota (rounded up) of the cgroups that the process is
+// in; at least 1.
 int32_t UsableCores();
 
 // Bytes that may still be taken: MemAvailable, capped by what the cgroup's limit leaves. 0 when unknown.

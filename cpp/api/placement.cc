@@ -56,10 +56,23 @@ Result<Placement> ChoosePlacement(const EngineConfig& config, const runtime::Mod
 Result<DType> ChooseKvDType(const std::string& kv_cache_dtype, const Placement& placement, bool quantized) {
   if (placement.device == Device::kCpu) return runtime::KvDType(kv_cache_dtype, quantized);
   if (kv_cache_dtype == "auto") return placement.dtype;
-  FASTLLM_ASSIGN_OR_RETURN(const DType wanted, DTypeOf(kv_cache_dtype));
-  if (wanted == placement.dtype) return wanted;
+  if (kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3") return DType::kF8E4M3;
+  if (kv_cache_dtype != "int8") {
+    FASTLLM_ASSIGN_OR_RETURN(const DType wanted, DTypeOf(kv_cache_dtype));
+    if (wanted == placement.dtype) return wanted;
+  }
   return Status::Unimplemented("kv_cache_dtype is \"" + kv_cache_dtype +
-                               "\"; on a GPU the KV cache has the data type of the model");
+                               "\"; on a GPU the KV cache has the data type of the model or fp8");
+}
+
+Status CheckQuantization(const ModelOptions& options, const Placement& placement) {
+  if (options.quantization != "int8") return Status::Ok();
+  if (placement.device != Device::kCpu) {
+    return Status::Unimplemented("quantization is \"" + *options.quantization + "\", which needs device cpu");
+  }
+  if (options.cpu_precision != "float32") return Status::Ok();
+  return Status::InvalidArgument("quantization is \"" + *options.quantization +
+                                 "\" and cpu_precision \"float32\"; the second computes with unquantised weights");
 }
 
 Status MeasureDevice(const EngineConfig& config, const runtime::DeviceMemoryUse& use, DeviceFacts* facts,

@@ -18,10 +18,13 @@ namespace fastllm::api {
 Result<runtime::Placement> ChoosePlacement(const EngineConfig& config, const runtime::ModelConfig& model,
                                            DeviceFacts* facts);
 
-// The type of the KV cache: on a GPU that of the model, whatever else is refused by name; see runtime::KvDType for the
-// CPU.
+// The type of the KV cache: on a GPU that of the model or fp8, whatever else is refused by name; see runtime::KvDType
+// for the CPU.
 Result<ops::DType> ChooseKvDType(const std::string& kv_cache_dtype, const runtime::Placement& placement,
                                  bool quantized);
+
+// kUnimplemented or kInvalidArgument when quantization int8 does not go with the device or with cpu_precision.
+Status CheckQuantization(const ModelOptions& options, const runtime::Placement& placement);
 
 // What is left for the KV cache: gpu_memory_utilization of the device less all that is taken, and, as
 // available_bytes, all that is free. kResourceExhausted names every part when nothing is left. Each part is noted in

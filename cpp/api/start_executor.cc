@@ -22,13 +22,15 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
     return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
   }
   const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
-  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized);
+  FASTLLM_RETURN_IF_ERROR(CheckQuantization(config.model, placement));
+  const bool quantize_int8 = config.model.quantization == "int8";
+  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized, quantize_int8);
   FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
                            ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
   facts.kv_bytes_per_block = runtime::KvBytesPerBlock(source.config, config.cache.block_size, kv_dtype);
   if (on_cpu) {
     device.available_bytes =
-        std::max<int64_t>(0, AvailableMemoryBytes() - runtime::WeightBytes(source, keep_quantized));
+        std::max<int64_t>(0, AvailableMemoryBytes() - runtime::WeightBytes(source, keep_quantized, quantize_int8));
   }
   StartedExecutor out;
   ResolvedConfig& resolved = out.resolved;
@@ -37,12 +39,16 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   options.kv = resolved.kv;
   options.sched = resolved.sched;
   options.num_threads = resolved.num_threads;
+  options.pin_threads = config.runtime.cpu_pin_threads;
   options.seed = config.model.seed;
   options.logits_processors = std::move(logits_processors);
   options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement = placement;
+  options.placement.attention_backend = runtime::AttentionBackendOf(config.runtime.attention_backend);
   options.kv_dtype = kv_dtype;
+  FASTLLM_ASSIGN_OR_RETURN(options.linear, runtime::ChooseLinearMethod(config.model.quantization, source));
   options.keep_quantized = keep_quantized;
+  options.quantize_int8 = quantize_int8;
   options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) {
     FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));

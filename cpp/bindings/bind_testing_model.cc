@@ -37,14 +37,15 @@ void BindTestingModel(py::module_& m) {
   py::class_<runtime::LogitProbe>(m, "LogitProbe", "Logits of every position of one token sequence.")
       .def(py::init([](const std::string& path, int32_t num_threads, const std::string& cpu_precision,
                        const std::string& kv_cache_dtype, const std::string& device, const std::string& dtype,
-                       bool device_runner) {
+                       const std::string& attention_backend, const std::string& quantization, bool device_runner) {
              py::gil_scoped_release release;
              return ValueOrThrow(runtime::LogitProbe::Create(
-                 path, num_threads, {device, dtype, cpu_precision, kv_cache_dtype, device_runner}));
+                 path, num_threads,
+                 {device, dtype, cpu_precision, kv_cache_dtype, attention_backend, quantization, device_runner}));
            }),
            py::arg("model"), py::arg("num_threads") = 1, py::arg("cpu_precision") = "auto",
            py::arg("kv_cache_dtype") = "auto", py::arg("device") = "cpu", py::arg("dtype") = "float32",
-           py::arg("device_runner") = false)
+           py::arg("attention_backend") = "auto", py::arg("quantization") = "", py::arg("device_runner") = false)
       .def_property_readonly("vocab_size", &runtime::LogitProbe::vocab_size)
       .def("logits", &Logits, py::arg("tokens"), py::arg("chunk"));
 }

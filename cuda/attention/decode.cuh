@@ -12,9 +12,10 @@
 
 namespace fastllm::cuda {
 
-template <typename T, int kHeadDim, int kHeadTiles, int kStages>
-__global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)) DecodeKernel(const DecodeArgs<T> a) {
-  using Shape = DecodeShape<kHeadDim, kStages>;
+template <typename T, typename KV, int kHeadDim, int kHeadTiles, int kStages>
+__global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim))
+    DecodeKernel(const DecodeArgs<T, KV> a) {
+  using Shape = DecodeShape<kHeadDim, kStages, sizeof(KV)>;
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x >> 5;
   const DecodeWorker w = a.workers[blockIdx.x];
@@ -22,9 +23,9 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
   const uint32_t ring = SharedAddress(shared) + warp * Shape::kWarpBytes;
   auto* shared_out = reinterpret_cast<float*>(shared + kDecodeWarps * Shape::kWarpBytes);
 
-  TileCursor<T> load(a, w, warp);
+  TileCursor<T, KV> load(a, w, warp);
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) IssueTile<T, kHeadDim>(load, ring + i * Shape::kStageBytes);
+  for (int i = 0; i < kStages - 1; ++i) IssueTile<T, KV, kHeadDim>(load, ring + i * Shape::kStageBytes);
 
   DecodeState<kHeadDim, kHeadTiles> s;
   int32_t decode = w.decode, head = w.kv_head, first_unit = w.first_unit, left = w.units;
@@ -32,14 +33,15 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
   DecodeSequence seq = w.first;
   while (left > 0) {
     const int32_t units = min(seq.units - first_unit, left);
-    const int32_t tile_end = min((first_unit + units) * kDecodeWarps, (seq.length + kTileTokens - 1) / kTileTokens);
-    StartPair<T>(s, a, seq.token, head);
-    for (int32_t tile = first_unit * kDecodeWarps + warp; tile < tile_end; tile += kDecodeWarps) {
+    const TileSpan span = SpanOf(a, seq, first_unit, units, warp);
+    StartPair<T, KV>(s, a, seq.token, head);
+    for (int32_t tile = span.begin; tile < span.end; tile += kDecodeWarps) {
       CopyAsyncWait<kStages - 2>();
       __syncwarp();
       const uint32_t next = stage == 0 ? kStages - 1 : stage - 1;
-      IssueTile<T, kHeadDim>(load, ring + next * Shape::kStageBytes);
-      DoTile<T>(s, ring + stage * Shape::kStageBytes, seq.length - tile * kTileTokens, a.scale_log2);
+      IssueTile<T, KV, kHeadDim>(load, ring + next * Shape::kStageBytes);
+      const int32_t end = seq.length - tile * kTileTokens;
+      DoTile<T, KV>(s, ring + stage * Shape::kStageBytes, end - a.window, end, a);
       stage = stage == kStages - 1 ? 0 : stage + 1;
     }
     PairPart part{-1, static_cast<int32_t>(blockIdx.x), 1};
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
       part = {2 * static_cast<int32_t>(blockIdx.x) + 1, static_cast<int32_t>(blockIdx.x), w.tail_parts};
     }
     T* out = a.out + seq.token * a.out_stride + static_cast<int64_t>(head) * a.group * kHeadDim;
-    FinishPair<T, kHeadDim, kHeadTiles, kStages>(s, a, part, out, shared_out);
+    FinishPair<T, KV, kHeadDim, kHeadTiles, kStages>(s, a, part, out, shared_out);
     left -= units;
     first_unit = 0;
     if (++head == a.kv_heads) {

@@ -31,8 +31,8 @@ __device__ __forceinline__ float4 Scaled(const float4& x, float w) {
 }
 
 // Adds the parts of a cut pair and writes its output rows. Block-wide. scratch: kChunk * group elements.
-template <typename T, int kHeadDim>
-__device__ void CombineParts(const DecodeArgs<T>& a, const PairPart& part, T* out, float2* scratch) {
+template <typename T, typename KV, int kHeadDim>
+__device__ void CombineParts(const DecodeArgs<T, KV>& a, const PairPart& part, T* out, float2* scratch) {
   constexpr int kFours = kHeadDim / 4;
   constexpr int kChunk = 64;
   const auto row = [&](int j) { return static_cast<int64_t>(2 * (part.owner + j) + (j == 0)) * a.group; };
@@ -65,13 +65,13 @@ __device__ void CombineParts(const DecodeArgs<T>& a, const PairPart& part, T* ou
                   __ldcg(reinterpret_cast<const float4*>(a.part_out + (row(base + j) + head) * kHeadDim) + i % kFours));
       }
     }
-    if (head < a.group) StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, 1.0f / sum));
+    if (head < a.group) StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, a.value_scale / sum));
   }
 }
 
 // Puts a warp's state where the others see it: [warp, head, kRow] outputs and [warp, head] (max, sum).
-template <typename T, int kHeadDim, int kHeadTiles, int kRow>
-__device__ __forceinline__ void ShareState(const DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T>& a,
+template <typename T, typename KV, int kHeadDim, int kHeadTiles, int kRow>
+__device__ __forceinline__ void ShareState(const DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T, KV>& a,
                                            float* shared_out, float2* shared_ml) {
   const int lane = threadIdx.x & 31;
   const int warp = threadIdx.x >> 5;
@@ -85,25 +85,25 @@ __device__ __forceinline__ void ShareState(const DecodeState<kHeadDim, kHeadTile
       const int head = n * 8 + lane % 4 * 2 + j;
       if (head >= a.group) continue;
       if (lane < 4) shared_ml[warp * a.group + head] = make_float2(s.m[n][j], l);
-      float* to = shared_out + (warp * a.group + head) * kRow + lane / 4;
+      float* to = shared_out + (warp * a.group + head) * kRow + ValueOrder<KV>::First(lane);
 #pragma unroll
       for (int d = 0; d < kHeadDim / 16; ++d) {
         to[d * 16] = s.o[n][d][j];
-        to[d * 16 + 8] = s.o[n][d][j + 2];
+        to[d * 16 + ValueOrder<KV>::kSecond] = s.o[n][d][j + 2];
       }
     }
   }
 }
 
 // Merges the warps' states of a finished pair through shared memory. Block-wide; ends with a barrier.
-template <typename T, int kHeadDim, int kHeadTiles, int kStages>
-__device__ void FinishPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T>& a, const PairPart& part, T* out,
-                           float* shared_out) {
+template <typename T, typename KV, int kHeadDim, int kHeadTiles, int kStages>
+__device__ void FinishPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T, KV>& a, const PairPart& part,
+                           T* out, float* shared_out) {
   constexpr int kRow = DecodeShape<kHeadDim, kStages>::kRow;
   constexpr int kFours = kHeadDim / 4;
   __shared__ bool is_last;
   auto* shared_ml = reinterpret_cast<float2*>(shared_out + kDecodeWarps * a.group * kRow);
-  ShareState<T, kHeadDim, kHeadTiles, kRow>(s, a, shared_out, shared_ml);
+  ShareState<T, KV, kHeadDim, kHeadTiles, kRow>(s, a, shared_out, shared_ml);
   __syncthreads();
   for (int i = threadIdx.x; i < a.group * kFours; i += blockDim.x) {
     const int head = i / kFours;
@@ -121,7 +121,7 @@ __device__ void FinishPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArg
                 *reinterpret_cast<const float4*>(shared_out + (w * a.group + head) * kRow + i % kFours * 4));
     }
     if (part.slot < 0) {
-      StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, 1.0f / sum));
+      StoreFour(out + head * kHeadDim + i % kFours * 4, Scaled(acc, a.value_scale / sum));
     } else {
       const int64_t row = static_cast<int64_t>(part.slot) * a.group + head;
       StoreFour(a.part_out + row * kHeadDim + i % kFours * 4, acc);
@@ -136,7 +136,7 @@ __device__ void FinishPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArg
     __syncthreads();
     if (is_last) {
       __threadfence();
-      CombineParts<T, kHeadDim>(a, part, out, reinterpret_cast<float2*>(shared_out));
+      CombineParts<T, KV, kHeadDim>(a, part, out, reinterpret_cast<float2*>(shared_out));
     }
   }
   __syncthreads();

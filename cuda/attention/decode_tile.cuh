@@ -1,7 +1,7 @@
 // What a warp of the decode kernel (decode.cuh) does with one tile of 16 positions.
 #pragma once
 
-#include "cuda/attention/decode_stream.cuh"
+#include "cuda/attention/decode_fragments.cuh"
 
 namespace fastllm::cuda {
 
@@ -14,18 +14,19 @@ struct DecodeState {
   float l[kHeadTiles][2];
 };
 
-template <typename T, int kHeadDim, int kHeadTiles>
-__device__ __forceinline__ void StartPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T>& a, int32_t token,
-                                          int32_t kv_head) {
+template <typename T, typename KV, int kHeadDim, int kHeadTiles>
+__device__ __forceinline__ void StartPair(DecodeState<kHeadDim, kHeadTiles>& s, const DecodeArgs<T, KV>& a,
+                                          int32_t token, int32_t kv_head) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int n = 0; n < kHeadTiles; ++n) {
     const int head = n * 8 + lane / 4;
-    const T* q = a.q + token * a.q_stride + (static_cast<int64_t>(kv_head) * a.group + head) * kHeadDim + lane % 4 * 2;
+    const T* q = a.q + token * a.q_stride + (static_cast<int64_t>(kv_head) * a.group + head) * kHeadDim +
+                 KeyOrder<KV>::First(lane);
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; ++d) {
       s.q[n][d][0] = head < a.group ? *reinterpret_cast<const uint32_t*>(q + d * 16) : 0u;
-      s.q[n][d][1] = head < a.group ? *reinterpret_cast<const uint32_t*>(q + d * 16 + 8) : 0u;
+      s.q[n][d][1] = head < a.group ? *reinterpret_cast<const uint32_t*>(q + d * 16 + KeyOrder<KV>::kSecond) : 0u;
 #pragma unroll
       for (int e = 0; e < 4; ++e) s.o[n][d][e] = 0.0f;
     }
@@ -64,33 +65,38 @@ __device__ __forceinline__ void Softmax(DecodeState<kHeadDim, kHeadTiles>& s, in
   p[1] = TransposeMatrix(PackTwo<T>(x[2], x[3]));
 }
 
-template <typename T, int kHeadDim, int kHeadTiles>
-__device__ __forceinline__ void DoTile(DecodeState<kHeadDim, kHeadTiles>& s, uint32_t stage, int32_t valid_rows,
-                                       float scale_log2) {
+// Rows of the tile before `unseen` are outside the window, those from `valid_rows` on past the end.
+template <typename T, typename KV, int kHeadDim, int kHeadTiles>
+__device__ __forceinline__ void DoTile(DecodeState<kHeadDim, kHeadTiles>& s, uint32_t stage, int32_t unseen,
+                                       int32_t valid_rows, const DecodeArgs<T, KV>& args) {
   const int lane = threadIdx.x & 31;
   float x[kHeadTiles][4] = {};
 #pragma unroll
   for (int d = 0; d < kHeadDim / 16; ++d) {
     uint32_t a[4];
-    LoadMatrix4(a, stage + TileOffset<kHeadDim>(lane % 16, 2 * d + lane / 16));
+    LoadKeyFragment<T, KV, kHeadDim>(a, stage, d);
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n) Mma16816<T>(x[n], a, s.q[n][d][0], s.q[n][d][1]);
   }
   uint32_t p[kHeadTiles][2];
 #pragma unroll
   for (int n = 0; n < kHeadTiles; ++n) {
+    if (args.cap_inverse > 0.0f) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[n][e] = TanhClose(x[n][e] * args.cap_inverse);
+    }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int row = lane / 4 + (e >= 2 ? 8 : 0);
-      x[n][e] = row < valid_rows ? x[n][e] * scale_log2 : -INFINITY;
+      x[n][e] = row < valid_rows && row >= unseen ? x[n][e] * args.scale_log2 : -INFINITY;
     }
     Softmax<T>(s, n, x[n], p[n]);
   }
-  const uint32_t v = stage + kTileTokens * kHeadDim * 2;
+  const uint32_t v = stage + kTileTokens * kHeadDim * static_cast<uint32_t>(sizeof(KV));
 #pragma unroll
   for (int d = 0; d < kHeadDim / 16; ++d) {
     uint32_t a[4];
-    LoadMatrix4Transposed(a, v + TileOffset<kHeadDim>(lane % 8 + lane / 16 * 8, 2 * d + (lane / 8 & 1)));
+    LoadValueFragment<T, KV, kHeadDim>(a, v, d);
 #pragma unroll
     for (int n = 0; n < kHeadTiles; ++n) Mma16816<T>(s.o[n][d], a, p[n][0], p[n][1]);
   }

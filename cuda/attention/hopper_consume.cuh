@@ -10,7 +10,7 @@ namespace fastllm::cuda {
 
 // One of the two consumer warpgroups. Every column tile but the kernel's first is one turn on the matrix units: the
 // scores of the tile and the values of the tile before it, be they of one item or of two.
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kCapped>
 struct HopperConsumer {
   using Shape = HopperShape<kHeadDim>;
   const HopperArgs<T>& args;
@@ -55,7 +55,7 @@ struct HopperConsumer {
     float alpha[2];
     int32_t last[2];
     LastSeen(item, first, last);
-    Weigh<true>(st, last, args.a.scale_log2, alpha);
+    Weigh<true, kCapped>(st, last, args.a, alpha);
     PackWeights<T>(st);
     if (tile.length < first + Shape::kCols) {
       RingCursor<kHeadDim> values = port.at;
@@ -80,7 +80,7 @@ struct HopperConsumer {
     WarpgroupWait<1>();
     Pin(st.s);
     port.Release(shared.Empty(keys));
-    Weigh<kMasked>(st, last, args.a.scale_log2, alpha);
+    Weigh<kMasked, kCapped>(st, last, args.a, alpha);
     WarpgroupWait<0>();
     Pin(st.o);
     port.Release(shared.Empty(values));
@@ -88,22 +88,26 @@ struct HopperConsumer {
     PackWeights<T>(st);
   }
 
-  // All tiles of an item past its first.
+  // All tiles of an item past its first; masked where a row does not see all of one.
   __device__ __forceinline__ void Steps(const Item& item) {
     const PrefillTile& tile = item.place->tile;
     const uint32_t q = port.Queries();
     int32_t left = tile.tiles - 1;
-    int32_t first = (tile.first_tile + left) * Shape::kCols;
     const int32_t all_seen = item.place->PositionOf(args.a, group * 64);
-    int32_t last[2];
-    LastSeen(item, first, last);
-    for (; left > 0 && first - 1 > all_seen; --left) {
-      first -= Shape::kCols;
-      last[0] += Shape::kCols;
-      last[1] += Shape::kCols;
-      Step<true>(q, last);
-    }
-    for (; left > 0; --left) Step<false>(q, last);
+    const int32_t unseen = item.place->PositionOf(args.a, group * 64 + 63) + 1 - args.a.window;
+    const int32_t cut = max(0, (unseen + Shape::kCols - 1) / Shape::kCols - tile.first_tile);
+    do {
+      int32_t first = (tile.first_tile + left) * Shape::kCols;
+      int32_t last[2];
+      LastSeen(item, first, last);
+      for (; left > 0 && (first - 1 > all_seen || left <= cut); --left) {
+        first -= Shape::kCols;
+        last[0] += Shape::kCols;
+        last[1] += Shape::kCols;
+        Step<true>(q, last);
+      }
+      for (; left > cut; --left) Step<false>(q, last);
+    } while (left > 0);
   }
 
   // Output of an item whose values are all in.
@@ -180,14 +184,10 @@ struct HopperConsumer {
       if constexpr (!Shape::kQInRegisters) port.Release(shared.QueriesEmpty());
       const Item next = ItemAt(i);
       if (next.place->kv_head < 0) break;
-      if (item.active && next.active) {
-        Cross<true, true>(item, next);
-      } else if (item.active) {
-        Cross<true, false>(item, next);
-      } else if (next.active) {
-        Cross<false, true>(item, next);
+      if (item.active) {
+        next.active ? Cross<true, true>(item, next) : Cross<true, false>(item, next);
       } else {
-        Cross<false, false>(item, next);
+        next.active ? Cross<false, true>(item, next) : Cross<false, false>(item, next);
       }
       item = next;
     }

@@ -38,6 +38,7 @@ struct ItemTaker {
 #pragma unroll
       for (int i = 0; i < 3; ++i) to[i] = tile[i];
       place->kv_head = item % args.a.kv_heads;
+      place->unseen = max(0, place->PositionOf(args.a, 0) + 1 - args.a.window);
       return;
     }
     place->kv_head = -1;
@@ -84,7 +85,9 @@ struct TileLoader {
   __device__ __forceinline__ int32_t Group(int32_t tile, int32_t rows) const {
     const PrefillArgs<T>& a = args.a;
     const int32_t position = tile * Shape::kCols + static_cast<int32_t>(threadIdx.x & 31) * rows;
-    if (position >= place.tile.length || (threadIdx.x & 31) * rows >= Shape::kCols) return args.cache_groups;
+    if (position >= place.tile.length || position + rows <= place.unseen || (threadIdx.x & 31) * rows >= Shape::kCols) {
+      return args.cache_groups;
+    }
     const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;
     const int32_t page = __ldg(table + (position >> a.block_shift));
     const int32_t row = position & ((1 << a.block_shift) - 1);

@@ -57,7 +57,8 @@ struct HopperArgs {
 struct HopperPlace {
   PrefillTile tile;
   int32_t kv_head;
-  int32_t unused[3];
+  int32_t unseen;  // positions that no row sees
+  int32_t unused[2];
 
   // Of this sequence, from the tile's first on.
   template <typename T>

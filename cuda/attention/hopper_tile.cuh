@@ -72,10 +72,15 @@ __device__ __forceinline__ void IssueValues(HopperState<kHeadDim>& st, uint32_t 
 
 // Turns scores into weights; returns what the output so far must be scaled by. last: of this thread's rows, the last
 // position seen, from the tile's first on; looked at only if kMasked.
-template <bool kMasked, int kHeadDim>
-__device__ __forceinline__ void Weigh(HopperState<kHeadDim>& st, const int32_t (&last)[2], float scale_log2,
+template <bool kMasked, bool kCapped, typename T, int kHeadDim>
+__device__ __forceinline__ void Weigh(HopperState<kHeadDim>& st, const int32_t (&last)[2], const PrefillArgs<T>& a,
                                       float (&alpha)[2]) {
   constexpr int kTiles = HopperState<kHeadDim>::kCols / 8;
+  const float scale_log2 = a.scale_log2;
+  if constexpr (kCapped) {
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) st.s[i] = TanhFast(st.s[i] * a.cap_inverse);
+  }
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     if constexpr (kMasked) {
@@ -84,6 +89,14 @@ __device__ __forceinline__ void Weigh(HopperState<kHeadDim>& st, const int32_t (
       for (int n = 0; n < kTiles; ++n) {
         if (n * 8 > limit) st.s[4 * n + 2 * j] = -INFINITY;
         if (n * 8 + 1 > limit) st.s[4 * n + 2 * j + 1] = -INFINITY;
+      }
+      if (a.window != kNoWindow) {
+        const int32_t unseen = limit - a.window;  // the last column before the window
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) {
+          if (n * 8 <= unseen) st.s[4 * n + 2 * j] = -INFINITY;
+          if (n * 8 + 1 <= unseen) st.s[4 * n + 2 * j + 1] = -INFINITY;
+        }
       }
     }
     float top = st.m[j];

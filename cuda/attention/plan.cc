@@ -24,13 +24,19 @@ bool IsDecode(const ops::AttentionPlanParams& p, int32_t query_len) {
   return query_len == 1 && p.dtype != ops::DType::kF32 && p.num_q_heads / p.num_kv_heads <= MaxDecodeGroup(p.head_dim);
 }
 
+// Positions before the window of the row at `position`.
+int32_t Unseen(const ops::AttentionPlanParams& p, int32_t position) {
+  return p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
+}
+
 struct Work {
   std::vector<DecodeSequence> decodes;
   std::vector<PrefillTile> tiles;
   int64_t units = 0;  // of all decodes and KV heads
 };
 
-Work Collect(const ops::AttentionPlanParams& p) {
+// Decodes are left out where `with_decodes` is false.
+Work Collect(const ops::AttentionPlanParams& p, bool with_decodes) {
   Work w;
   const int32_t group = p.num_q_heads / p.num_kv_heads;
   for (int32_t s = 0; s < p.num_seqs; ++s) {
@@ -40,7 +46,9 @@ Work Collect(const ops::AttentionPlanParams& p) {
                                                  std::to_string(query_len) + " query rows and length " +
                                                  std::to_string(p.seq_len[s]));
     if (IsDecode(p, query_len)) {
-      const auto units = static_cast<int32_t>(CeilDiv(p.seq_len[s], kUnitTokens));
+      if (!with_decodes) continue;
+      const int32_t unseen = Unseen(p, p.seq_len[s] - 1) / kUnitTokens;
+      const auto units = static_cast<int32_t>(CeilDiv(p.seq_len[s], kUnitTokens)) - unseen;
       w.decodes.push_back({s, p.query_start[s], p.seq_len[s], units});
       w.units += int64_t{units} * p.num_kv_heads;
       continue;
@@ -48,10 +56,11 @@ Work Collect(const ops::AttentionPlanParams& p) {
     const int64_t rows = int64_t{query_len} * group;
     for (int64_t r = 0; r < rows; r += kPrefillRows) {
       const auto last_token = static_cast<int32_t>((std::min(r + kPrefillRows, rows) - 1) / group);
-      const int32_t seen = p.seq_len[s] - query_len + last_token + 1;
-      const auto tiles = static_cast<int32_t>(CeilDiv(seen, PrefillCols(p.head_dim)));
+      const int32_t before = p.seq_len[s] - query_len;
+      const int32_t first = Unseen(p, before + static_cast<int32_t>(r / group)) / PrefillCols(p.head_dim);
+      const auto tiles = static_cast<int32_t>(CeilDiv(before + last_token + 1, PrefillCols(p.head_dim))) - first;
       w.tiles.push_back(
-          {s, p.query_start[s], static_cast<int32_t>(r), query_len, p.seq_len[s], 0, tiles, 0, 1, 0, 0, 0});
+          {s, p.query_start[s], static_cast<int32_t>(r), query_len, p.seq_len[s], first, tiles, 0, 1, 0, 0, 0});
     }
   }
   return w;
@@ -84,10 +93,11 @@ std::vector<PrefillTile> CutTiles(const std::vector<PrefillTile>& tiles, int32_t
   std::vector<PrefillTile> out;
   int32_t slot = 0;
   for (PrefillTile t : tiles) {
-    const int32_t parts = PartsOf(t.tiles, limit), whole = t.tiles;
+    const int32_t parts = PartsOf(t.tiles, limit), whole = t.tiles, first = t.first_tile;
     for (int32_t i = 0; i < parts; ++i) {
-      t.first_tile = static_cast<int32_t>(int64_t{i} * whole / parts);
-      t.tiles = static_cast<int32_t>(int64_t{i + 1} * whole / parts) - t.first_tile;
+      const auto begin = static_cast<int32_t>(int64_t{i} * whole / parts);
+      t.first_tile = first + begin;
+      t.tiles = static_cast<int32_t>(int64_t{i + 1} * whole / parts) - begin;
       t.part = i;
       t.parts = parts;
       t.slot = slot;
@@ -218,11 +228,12 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, const PlanDev
   FASTLLM_CHECK(p.num_kv_heads > 0 && p.num_q_heads % p.num_kv_heads == 0,
                 "attention_plan: " + std::to_string(p.num_q_heads) + " query heads are no multiple of " +
                     std::to_string(p.num_kv_heads) + " KV heads");
-  Work w = Collect(p);
+  Work w = Collect(p, device.decode_workers > 0);
   PlanTiles(p, device.prefill_workers, w.tiles);
   const int32_t limit = p.decode_workers > 0 ? p.decode_workers : device.decode_workers;
-  std::vector<Piece> pieces = WholePairs(w, p.num_kv_heads, limit);
-  if (pieces.empty()) {
+  std::vector<Piece> pieces;
+  if (!w.decodes.empty()) pieces = WholePairs(w, p.num_kv_heads, limit);
+  if (pieces.empty() && !w.decodes.empty()) {
     pieces = EqualPieces(w, p.num_kv_heads, limit, device.decode_workers / DecodeBlocksPerSm(p.head_dim));
   }
   std::vector<DecodeWorker> workers = Assign(w, pieces, p.num_kv_heads);

@@ -12,6 +12,8 @@
 //
 // Decode: the K and V of all (sequence, KV head) pairs, in units of kUnitTokens positions, are one line that the
 // workers cut into equal pieces ("stream-K"). A pair cut between workers is put together by the one that finishes last.
+//
+// With a window neither has units or column tiles of which no row sees a position.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +26,14 @@ struct DecodeSequence {
   int32_t seq;     // row of the block table
   int32_t token;   // row of q and out
   int32_t length;  // positions
-  int32_t units;   // ceil(length / kUnitTokens)
+  int32_t units;   // from that of the first position in the window to the last
 };
 
 struct DecodeWorker {
   DecodeSequence first;  // sequence of the first pair, here too so that a kernel needs one load to begin
   int32_t decode;        // its index in decodes
   int32_t kv_head;       // of the first pair
-  int32_t first_unit;    // within the first pair
+  int32_t first_unit;    // within the units of the first pair
   int32_t units;         // in all; 0: nothing to do
   int32_t owner;         // worker with the first unit of the first pair
   int32_t owner_parts;   // workers that share the first pair, when first_unit > 0
@@ -62,6 +64,7 @@ inline constexpr int32_t kUnitTokens = kDecodeWarps * kTileTokens;
 inline constexpr int32_t kPrefillRows = 128;
 inline constexpr int32_t kPrefillWarps = kPrefillRows / 16;
 inline constexpr int32_t kMaxPrefillParts = 16;
+inline constexpr int32_t kNoWindow = 1 << 30;  // what kernels get for a window of 0
 // Positions of a column tile.
 inline constexpr int32_t PrefillCols(int32_t head_dim) { return head_dim > 128 ? 64 : 128; }
 
@@ -74,7 +77,7 @@ inline constexpr int32_t DecodeBlocksPerSm(int32_t head_dim) { return head_dim <
 
 // What the plan must know of the device.
 struct PlanDevice {
-  int32_t decode_workers = 0;   // the most that run at once
+  int32_t decode_workers = 0;   // the most that run at once; 0: others do what the decode kernel would
   int32_t prefill_workers = 0;  // the same; 0: its prefill kernel does not take parts
 };
 

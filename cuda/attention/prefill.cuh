@@ -23,7 +23,7 @@ __device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const Prefi
       float l = s.l[t][j];
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      const float inverse = 1.0f / l;
+      const float inverse = a.value_scale / l;
       const int r = row0 + t * 16 + lane / 4 + j * 8;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; ++n) {
@@ -45,35 +45,59 @@ __device__ __forceinline__ void WriteRows(PrefillState<kHeadDim>& s, const Prefi
   }
 }
 
+// Scores of positions that a row does not see become -inf. first: the tile's first position; last_row: the warp's.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void PrefillStep(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a,
-                                            const PrefillPlace& place, uint32_t q, uint32_t kv, int32_t first) {
+__device__ __forceinline__ void MaskScores(
+    float (&x)[PrefillShape<kHeadDim>::kRowTiles][PrefillShape<kHeadDim>::kCols / 8][4], const PrefillArgs<T>& a,
+    const PrefillPlace& place, int32_t warp_row, int32_t last_row, int32_t first) {
   using Shape = PrefillShape<kHeadDim>;
   const int lane = threadIdx.x & 31;
-  const int32_t warp_row = place.tile.first_row + (threadIdx.x >> 5) * Shape::kRowTiles * 16;
-  if (first > place.PositionOf(min(warp_row + Shape::kRowTiles * 16, place.rows) - 1, a.group)) return;
-  float x[Shape::kRowTiles][Shape::kCols / 8][4] = {};
-  Scores<T, kHeadDim>(x, q, kv);
-  if (first + Shape::kCols - 1 > place.PositionOf(warp_row, a.group)) {
+  const bool right = first + Shape::kCols - 1 > place.PositionOf(warp_row, a.group);
+  const bool left = first <= place.PositionOf(last_row, a.group) - a.window;
+  if (!right && !left) return;
 #pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
+  for (int t = 0; t < Shape::kRowTiles; ++t) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int32_t last = place.PositionOf(warp_row + t * 16 + lane / 4 + j * 8, a.group) - first - lane % 4 * 2;
+    for (int j = 0; j < 2; ++j) {
+      const int32_t last = place.PositionOf(warp_row + t * 16 + lane / 4 + j * 8, a.group) - first - lane % 4 * 2;
 #pragma unroll
-        for (int n = 0; n < Shape::kCols / 8; ++n) {
-          if (n * 8 > last) x[t][n][2 * j] = -INFINITY;
-          if (n * 8 + 1 > last) x[t][n][2 * j + 1] = -INFINITY;
-        }
+      for (int n = 0; n < Shape::kCols / 8; ++n) {
+        if (n * 8 > last || n * 8 <= last - a.window) x[t][n][2 * j] = -INFINITY;
+        if (n * 8 + 1 > last || n * 8 + 1 <= last - a.window) x[t][n][2 * j + 1] = -INFINITY;
       }
     }
   }
+}
+
+template <typename T, int kHeadDim, bool kCapped>
+__device__ __forceinline__ void PrefillStep(PrefillState<kHeadDim>& s, const PrefillArgs<T>& a,
+                                            const PrefillPlace& place, uint32_t q, uint32_t kv, int32_t first) {
+  using Shape = PrefillShape<kHeadDim>;
+  const int32_t warp_row = place.tile.first_row + (threadIdx.x >> 5) * Shape::kRowTiles * 16;
+  const int32_t last_row = min(warp_row + Shape::kRowTiles * 16, place.rows) - 1;
+  if (first > place.PositionOf(last_row, a.group)) return;
+  if (first + Shape::kCols <= place.PositionOf(warp_row, a.group) + 1 - a.window) return;
+  float x[Shape::kRowTiles][Shape::kCols / 8][4] = {};
+  Scores<T, kHeadDim>(x, q, kv);
+  if constexpr (kCapped) {
+#pragma unroll
+    for (int t = 0; t < Shape::kRowTiles; ++t) {
+#pragma unroll
+      for (int n = 0; n < Shape::kCols / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[t][n][e] = TanhFast(x[t][n][e] * a.cap_inverse);
+      }
+    }
+  }
+  MaskScores<T, kHeadDim>(x, a, place, warp_row, last_row, first);
 #pragma unroll
   for (int t = 0; t < Shape::kRowTiles; ++t) OnlineSoftmax<kHeadDim>(s, t, x[t], a.scale_log2);
   AddValues<T, kHeadDim>(s, x, kv + Shape::kTileBytes);
 }
 
-template <typename T, int kHeadDim>
+// KV: the element of the cache, T or fp8. Two stages of K and V; of fp8, two of bytes and one of T between them and
+// the products, in the same room.
+template <typename T, typename KV, int kHeadDim, bool kCapped>
 __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKernel(const PrefillArgs<T> a) {
   using Shape = PrefillShape<kHeadDim>;
   extern __shared__ __align__(128) char shared[];
@@ -84,9 +108,13 @@ __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKerne
   place.token0 = place.tile.token;
   place.rows = place.tile.query_len * a.group;
   place.position = place.tile.length - place.tile.query_len;
+  place.unseen = max(0, place.PositionOf(place.tile.first_row, a.group) + 1 - a.window);
   const int32_t* table = a.block_table + static_cast<int64_t>(place.tile.seq) * a.max_blocks;
   const uint32_t q = SharedAddress(shared);
-  const uint32_t ring = q + Shape::kQBytes;
+  constexpr bool kBytes = sizeof(KV) == 1;
+  constexpr int kLoadBytes = kBytes ? Shape::kTileBytes : 2 * Shape::kTileBytes;  // of a stage
+  const uint32_t keys = q + Shape::kQBytes;
+  const uint32_t ring = keys + (kBytes ? 2 * Shape::kTileBytes : 0);
 
   PrefillState<kHeadDim> s;
 #pragma unroll
@@ -105,18 +133,23 @@ __global__ void __launch_bounds__(PrefillShape<kHeadDim>::kThreads) PrefillKerne
 
   const int32_t last_row = min(place.tile.first_row + kPrefillRows, place.rows) - 1;
   const int32_t end = place.PositionOf(last_row, a.group) + 1;
+  const int32_t begin = place.unseen / Shape::kCols * Shape::kCols;
   LoadQueries<T, kHeadDim>(a, place, q);
-  LoadKeys<T, kHeadDim>(a, place, table, 0, ring);
+  LoadKeys<T, KV, kHeadDim>(a, place, table, begin, ring);
   CopyAsyncCommit();
   int32_t stage = 0;
-  for (int32_t first = 0; first < end; first += Shape::kCols) {
+  for (int32_t first = begin; first < end; first += Shape::kCols) {
     if (first + Shape::kCols < end) {
-      LoadKeys<T, kHeadDim>(a, place, table, first + Shape::kCols, ring + (stage ^ 1) * 2 * Shape::kTileBytes);
+      LoadKeys<T, KV, kHeadDim>(a, place, table, first + Shape::kCols, ring + (stage ^ 1) * kLoadBytes);
     }
     CopyAsyncCommit();
     CopyAsyncWait<1>();
     __syncthreads();
-    PrefillStep<T, kHeadDim>(s, a, place, q, ring + stage * 2 * Shape::kTileBytes, first);
+    if constexpr (kBytes) {
+      WidenKeys<T, kHeadDim>(shared + (ring - q) + stage * kLoadBytes, shared + (keys - q));
+      __syncthreads();
+    }
+    PrefillStep<T, kHeadDim, kCapped>(s, a, place, q, kBytes ? keys : ring + stage * kLoadBytes, first);
     __syncthreads();
     stage ^= 1;
   }

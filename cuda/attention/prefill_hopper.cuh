@@ -29,7 +29,7 @@ __device__ __forceinline__ void InitBarriers(const HopperShared<kHeadDim>& share
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, bool kCapped>
 __global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1)
     HopperPrefillKernel(const __grid_constant__ HopperArgs<T> args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(HopperShape<kHeadDim>::kThreads, 1)
   } else {
     TakeRegisters<232>();
     const int row0 = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32 - 4, 0) * 16;
-    HopperConsumer<T, kHeadDim>{args, shared, group - 1, row0, {shared, group - 1, {}}, {}}.All();
+    HopperConsumer<T, kHeadDim, kCapped>{args, shared, group - 1, row0, {shared, group - 1, {}}, {}}.All();
   }
 #else
   __trap();  // the launcher never picks it on other devices

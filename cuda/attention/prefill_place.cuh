@@ -12,8 +12,8 @@ template <typename T>
 struct PrefillArgs {
   const T* q;
   T* out;
-  const T* k;
-  const T* v;
+  const void* k;  // of T or fp8, as the kernel is made for
+  const void* v;
   const int32_t* block_table;
   const PrefillTile* tiles;
   int64_t q_stride;
@@ -23,7 +23,10 @@ struct PrefillArgs {
   int32_t group;
   uint32_t group_magic;  // MagicOf(group)
   int32_t block_shift;
-  float scale_log2;
+  float scale_log2;   // scale * log2(e); with a soft cap, cap * log2(e)
+  float cap_inverse;  // scale / cap, or 0
+  int32_t window;     // kNoWindow: none
+  float value_scale;  // v_scale of an fp8 cache, else 1; its k_scale is in `scale` above
 
   // row / group, for rows of up to 2^32 / group.
   __device__ __forceinline__ int32_t TokenOf(int32_t row) const {
@@ -55,6 +58,7 @@ struct PrefillPlace {
   int32_t rows;    // of the sequence: query_len * group
   int32_t kv_head;
   int32_t position;  // of the sequence's first query token
+  int32_t unseen;    // positions that no row sees
 
   __device__ __forceinline__ int32_t PositionOf(int32_t row, int32_t group) const {
     return row < rows ? position + row / group : tile.length - 1;
@@ -77,25 +81,48 @@ __device__ __forceinline__ void LoadQueries(const PrefillArgs<T>& a, const Prefi
   }
 }
 
-// One tile of K (or V) from position `first` on; zeros past the end of the sequence.
-template <typename T, int kHeadDim>
+// One tile of K (or V) from position `first` on; zeros before the window and past the end of the sequence. fp8 goes as
+// it is, row after row.
+template <typename T, typename KV, int kHeadDim>
 __device__ __forceinline__ void LoadKeys(const PrefillArgs<T>& a, const PrefillPlace& place, const int32_t* table,
                                          int32_t first, uint32_t shared) {
   using Shape = PrefillShape<kHeadDim>;
-  constexpr int kChunks = kHeadDim / 8;
+  constexpr bool kBytes = sizeof(KV) == 1;
+  constexpr int kElements = 16 / sizeof(KV);
+  constexpr int kChunks = kHeadDim / kElements;
 #pragma unroll
   for (int i = 0; i < Shape::kCols * kChunks / Shape::kThreads; ++i) {
     const int chunk = i * Shape::kThreads + threadIdx.x;
     const int r = chunk / kChunks;
     const int c = chunk % kChunks;
     const int32_t position = first + r;
-    const bool valid = position < place.tile.length;
+    const bool valid = position < place.tile.length && position >= place.unseen;
     const int64_t page = valid ? __ldg(table + (position >> a.block_shift)) : 0;
     const int32_t row = position & ((1 << a.block_shift) - 1);
-    const int64_t from = ((((page * a.kv_heads + place.kv_head) << a.block_shift) + row)) * kHeadDim + c * 8;
-    const uint32_t to = shared + TileOffset<kHeadDim>(r, c);
-    CopyAsync16(to, a.k + from, valid);
-    CopyAsync16(to + Shape::kTileBytes, a.v + from, valid);
+    const int64_t from = ((((page * a.kv_heads + place.kv_head) << a.block_shift) + row)) * kHeadDim + c * kElements;
+    const uint32_t to = shared + (kBytes ? chunk * 16 : TileOffset<kHeadDim>(r, c));
+    CopyAsync16(to, static_cast<const KV*>(a.k) + from, valid);
+    CopyAsync16(to + (kBytes ? Shape::kTileBytes / 2 : Shape::kTileBytes), static_cast<const KV*>(a.v) + from, valid);
+  }
+}
+
+// A tile of K and one of V, as LoadKeys left them in fp8, as T.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void WidenKeys(const char* from, char* to) {
+  using Shape = PrefillShape<kHeadDim>;
+  constexpr int kChunks = kHeadDim / 16;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < 2 * Shape::kCols * kChunks; i += Shape::kThreads) {
+    const uint4 codes = *reinterpret_cast<const uint4*>(from + i * 16);
+    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    const int row = i / kChunks % Shape::kCols;
+    char* const tile = to + (i < Shape::kCols * kChunks ? 0 : Shape::kTileBytes);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t a = words[2 * half], b = words[2 * half + 1];
+      *reinterpret_cast<uint4*>(tile + TileOffset<kHeadDim>(row, i % kChunks * 2 + half)) = make_uint4(
+          UnpackTwoFp8<T>(a & 0xffff), UnpackTwoFp8<T>(a >> 16), UnpackTwoFp8<T>(b & 0xffff), UnpackTwoFp8<T>(b >> 16));
+    }
   }
 }
 

@@ -50,8 +50,9 @@ __device__ __forceinline__ void OnlineSoftmax(PrefillState<kHeadDim>& s, int t, 
     for (int n = 0; n < kTiles; ++n) top = fmaxf(top, fmaxf(x[n][2 * j], x[n][2 * j + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    const float alpha = Exp2((s.m[t][j] - top) * scale_log2);
-    const float shift = top * scale_log2;
+    // A row that has seen nothing yet, its window being further on: all its weights are 2^-inf.
+    const float shift = top == -INFINITY ? 0.0f : top * scale_log2;
+    const float alpha = Exp2(fmaf(s.m[t][j], scale_log2, -shift));
     s.m[t][j] = top;
     float sum = 0.0f;
 #pragma unroll

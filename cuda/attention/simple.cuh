@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/common/reduce.cuh"
+#include "cuda/common/types.cuh"
 #include "ops/contract/attention.h"
 
 namespace fastllm::cuda {
@@ -23,6 +24,8 @@ __device__ __forceinline__ int32_t SequenceOf(const int32_t* query_start, int32_
 
 inline constexpr int32_t kSimpleMaxHeadDim = 256;
 
+// KV: float or fp8.
+template <typename KV>
 __global__ void __launch_bounds__(32) SimpleAttentionKernel(const ops::PagedAttentionParams p) {
   const int32_t token = blockIdx.x;
   const int32_t head = blockIdx.y;
@@ -35,19 +38,21 @@ __global__ void __launch_bounds__(32) SimpleAttentionKernel(const ops::PagedAtte
   const float* q = static_cast<const float*>(p.q) + token * p.q_stride + static_cast<int64_t>(head) * dim;
   const auto row = [&](const void* cache, int32_t position) {
     const int64_t page = p.block_table[static_cast<int64_t>(seq) * p.max_blocks + position / p.cache.block_size];
-    return static_cast<const float*>(cache) +
+    return static_cast<const KV*>(cache) +
            ((page * p.cache.num_kv_heads + kv_head) * p.cache.block_size + position % p.cache.block_size) * dim;
   };
+  const int32_t begin = p.window > 0 ? max(0, end - p.window) : 0;
   float acc[kSimpleMaxHeadDim / 32] = {};
   float top = -INFINITY;
   float sum = 0.0f;
-  for (int32_t first = 0; first < end; first += 32) {
+  for (int32_t first = begin; first < end; first += 32) {
     float score = -INFINITY;
     if (first + lane < end) {
-      const float* k = row(p.cache.k, first + lane);
+      const KV* k = row(p.cache.k, first + lane);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * k[d];
-      score = dot * p.scale;
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * ToFloat(k[d]);
+      score = dot * p.scale * p.cache.k_scale;
+      if (p.logit_softcap > 0.0f) score = p.logit_softcap * tanhf(score / p.logit_softcap);
     }
     float new_top = fmaxf(top, score);
     for (int d = 16; d > 0; d /= 2) new_top = fmaxf(new_top, __shfl_xor_sync(0xffffffffu, new_top, d));
@@ -59,17 +64,17 @@ __global__ void __launch_bounds__(32) SimpleAttentionKernel(const ops::PagedAtte
     for (int i = 0; i < kSimpleMaxHeadDim / 32; ++i) acc[i] *= alpha;
     for (int32_t j = 0; j < min(32, end - first); ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
-      const float* v = row(p.cache.v, first + j);
+      const KV* v = row(p.cache.v, first + j);
 #pragma unroll
       for (int i = 0; i < kSimpleMaxHeadDim / 32; ++i) {
-        if (i * 32 + lane < dim) acc[i] += w * v[i * 32 + lane];
+        if (i * 32 + lane < dim) acc[i] += w * ToFloat(v[i * 32 + lane]);
       }
     }
   }
   float* out = static_cast<float*>(p.out) + (static_cast<int64_t>(token) * p.num_q_heads + head) * dim;
 #pragma unroll
   for (int i = 0; i < kSimpleMaxHeadDim / 32; ++i) {
-    if (i * 32 + lane < dim) out[i * 32 + lane] = acc[i] / sum;
+    if (i * 32 + lane < dim) out[i * 32 + lane] = acc[i] / sum * p.cache.v_scale;
   }
 }
 

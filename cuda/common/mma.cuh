@@ -41,6 +41,17 @@ __device__ __forceinline__ void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t
                : "r"(address));
 }
 
+// Two matrices; lanes 0 to 15 give the rows.
+__device__ __forceinline__ void LoadMatrix2(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n" : "=r"(r[0]), "=r"(r[1]) : "r"(address));
+}
+
+__device__ __forceinline__ void LoadMatrix2Transposed(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address));
+}
+
 // Transpose of one 8x8 matrix of 16-bit elements held by the warp.
 __device__ __forceinline__ uint32_t TransposeMatrix(uint32_t x) {
   uint32_t r;
@@ -79,5 +90,14 @@ __device__ __forceinline__ float Exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(r) : "f"(x));
   return r;
 }
+
+// tanh x within 2^-11, relative: one instruction.
+__device__ __forceinline__ float TanhFast(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;\n" : "=f"(r) : "f"(x));
+  return r;
+}
+// Within 2e-7, absolute.
+__device__ __forceinline__ float TanhClose(float x) { return 1.0f - __fdividef(2.0f, 1.0f + Exp2(2.88539008f * x)); }
 
 }  // namespace fastllm::cuda

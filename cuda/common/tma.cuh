@@ -54,6 +54,20 @@ __device__ __forceinline__ void CopyBox4(uint32_t to, const CUtensorMap* map, ui
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
+__device__ __forceinline__ uint64_t EvictLastPolicy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
+// As CopyBox4, of a matrix; policy: how long it is to stay in the L2.
+__device__ __forceinline__ void CopyBox2(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t c0, int32_t c1,
+                                         uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;\n" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "l"(policy)
+      : "memory");
+}
 __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }

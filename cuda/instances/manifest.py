@@ -3,12 +3,15 @@
     python cuda/instances/manifest.py check              the .cu files instantiate exactly these
     python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh)
 
+FlashInfer's are in the ledger where FLASHINFER_DATA names the package's folder flashinfer/data.
+
 An instance that no model here needs is not compiled. Adding a model with another head_dim means a line here, the
 explicit instantiations in cuda/launch/attention_*_<dtype>.cu and an entry in cuda/launch/attention.cu.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,12 +21,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "cuda" / "launch"
+FLASHINFER = os.environ.get("FLASHINFER_DATA")
+_FLASHINFER_INCLUDES = ["cccl/cub", "cccl/libcudacxx/include", "cccl/thrust", "include", "cutlass/include"]
+_FLASHINFER_INCLUDES += ["cutlass/tools/util/include"]
 
 
 @dataclass(frozen=True)
 class Instance:
-    kernel: str  # decode | prefill
-    dtype: str  # bf16 | f16
+    # decode | prefill | flashinfer_decode | flashinfer_prefill; prefill holds a second kernel for soft caps where
+    # kHasSoftcap says so
+    kernel: str
+    dtype: str  # bf16 | f16, or with kv8 behind: over a cache of fp8
     head_dim: int
     model: str
 
@@ -34,7 +42,12 @@ _MODELS = {
     128: "Llama-3.1, Qwen2, Qwen3, Mistral; two head tiles for Qwen3-235B and GLM-4",
     256: "Gemma",
 }
-INSTANCES = [Instance(k, t, d, m) for k in ("decode", "prefill") for t in ("bf16", "f16") for d, m in _MODELS.items()]
+_DTYPES = ("bf16", "f16", "bf16kv8", "f16kv8")
+INSTANCES = [Instance(k, t, d, m) for k in ("decode", "prefill") for t in _DTYPES for d, m in _MODELS.items()]
+# The second backend; its Hopper kernel has no head_dim 96.
+INSTANCES += [
+    Instance(k, "bf16", d, _MODELS[d]) for k in ("flashinfer_decode", "flashinfer_prefill") for d in (64, 128, 256)
+]
 
 
 def instantiated() -> set[tuple[str, str, int]]:
@@ -44,6 +57,10 @@ def instantiated() -> set[tuple[str, str, int]]:
         _, kernel, dtype = path.stem.split("_")
         for head_dim in re.findall(r"^template void Launch\w+<\w+, (\d+)>", path.read_text(), re.MULTILINE):
             found.add((kernel, dtype, int(head_dim)))
+    for path in LAUNCH.glob("flashinfer_*_*.cu"):
+        kernel = path.stem.rsplit("_", 1)[0]
+        for head_dim in re.findall(r"^template cudaError_t RunFlashInfer\w+<(\d+)>", path.read_text(), re.MULTILINE):
+            found.add((kernel, "bf16", int(head_dim)))
     return found
 
 
@@ -63,8 +80,16 @@ def ledger(build: Path) -> int:
     print("| file | seconds | object bytes |\n|---|---|---|")
     for source in sorted(LAUNCH.glob("*.cu")):
         target = build / (source.stem + ".o")
-        command = ["nvcc", "-std=c++20", "-O3", "-DNDEBUG", "-DFASTLLM_SM90A=1"]
-        command += ["-gencode=arch=compute_90a,code=sm_90a", "-I.", "-Icpp", "-Icpp/include", "-Xcompiler=-fPIC"]
+        command = ["nvcc", "-O3", "-DNDEBUG", "-DFASTLLM_SM90A=1", "-gencode=arch=compute_90a,code=sm_90a"]
+        command += ["-I.", "-Icpp", "-Icpp/include", "-Xcompiler=-fPIC"]
+        if not source.stem.startswith("flashinfer_"):
+            command.append("-std=c++20")
+        elif FLASHINFER:
+            command += ["-std=c++17", "--expt-relaxed-constexpr", "-w", "-DFASTLLM_FLASHINFER=1"]
+            command += ["-DFLASHINFER_ENABLE_BF16", "-DFLASHINFER_ENABLE_F16"]
+            command += [f"-I{FLASHINFER}/{folder}" for folder in _FLASHINFER_INCLUDES]
+        else:
+            continue
         start = time.monotonic()
         subprocess.run([*command, "-c", str(source), "-o", str(target)], cwd=ROOT, check=True)
         seconds, size = time.monotonic() - start, target.stat().st_size

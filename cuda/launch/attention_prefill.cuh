@@ -17,8 +17,8 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   PrefillArgs<T> a;
   a.q = static_cast<const T*>(p.q);
   a.out = static_cast<T*>(p.out);
-  a.k = static_cast<const T*>(p.cache.k);
-  a.v = static_cast<const T*>(p.cache.v);
+  a.k = p.cache.k;
+  a.v = p.cache.v;
   a.block_table = p.block_table;
   a.tiles = reinterpret_cast<const PrefillTile*>(p.plan + kPlanHeader +
                                                  int64_t{p.decode_workers} * (sizeof(DecodeWorker) / 4));
@@ -29,7 +29,7 @@ PrefillArgs<T> MakePrefillArgs(const ops::PagedAttentionParams& p, const Attenti
   a.group = s.group;
   a.group_magic = MagicOf(s.group);
   a.block_shift = s.block_shift;
-  a.scale_log2 = p.scale * 1.44269504f;
+  SetVariant(a, p);
   return a;
 }
 
@@ -58,21 +58,42 @@ HopperArgs<T> MakeHopperArgs(const ops::PagedAttentionParams& p, const Attention
   return args;
 }
 
-template <typename T, int kHeadDim>
-void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+template <typename T, typename KV, int kHeadDim, bool kCapped>
+void LaunchPlainPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  using Shape = PrefillShape<kHeadDim>;
+  const auto kernel = &PrefillKernel<T, KV, kHeadDim, kCapped>;
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
+  kernel<<<p.prefill_tiles * s.kv_heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(MakePrefillArgs<T>(p, s));
+}
+
+template <typename T, int kHeadDim, bool kCapped>
+void LaunchPrefillVariant(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
   if (PrefillOnHopper()) {
     using Shape = HopperShape<kHeadDim>;
-    const int32_t workers = PlanDeviceFor(kHeadDim).prefill_workers;
+    const int32_t workers = PlanDeviceFor(kHeadDim, p.cache.dtype).prefill_workers;
     const HopperArgs<T> args = MakeHopperArgs<T, kHeadDim>(p, s, workers);
-    const auto kernel = &HopperPrefillKernel<T, kHeadDim>;
+    const auto kernel = &HopperPrefillKernel<T, kHeadDim, kCapped>;
     AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
     kernel<<<std::min(args.items, workers), Shape::kThreads, Shape::kSharedBytes, stream>>>(args);
     return;
   }
-  using Shape = PrefillShape<kHeadDim>;
-  const auto kernel = &PrefillKernel<T, kHeadDim>;
-  AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "paged_attention");
-  kernel<<<p.prefill_tiles * s.kv_heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(MakePrefillArgs<T>(p, s));
+  LaunchPlainPrefill<T, T, kHeadDim, kCapped>(p, s, stream);
+}
+
+template <typename T, int kHeadDim>
+void LaunchPrefill(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  if constexpr (kHasSoftcap<T, kHeadDim>) {
+    if (p.logit_softcap > 0.0f) return LaunchPrefillVariant<T, kHeadDim, true>(p, s, stream);
+  }
+  LaunchPrefillVariant<T, kHeadDim, false>(p, s, stream);
+}
+
+template <typename T, int kHeadDim>
+void LaunchPrefillFp8(const ops::PagedAttentionParams& p, const AttentionShape& s, cudaStream_t stream) {
+  if constexpr (kHasSoftcap<T, kHeadDim>) {
+    if (p.logit_softcap > 0.0f) return LaunchPlainPrefill<T, fp8, kHeadDim, true>(p, s, stream);
+  }
+  LaunchPlainPrefill<T, fp8, kHeadDim, false>(p, s, stream);
 }
 
 }  // namespace fastllm::cuda

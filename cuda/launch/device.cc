@@ -26,9 +26,11 @@ class Cuda final : public DeviceApi {
     Must(cudaGetDevice(&device), "cudaGetDevice");
     Must(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     name_ = properties.name;
+    capability_ = properties.major * 10 + properties.minor;
   }
 
   const char* name() const override { return name_.c_str(); }
+  int32_t compute_capability() const override { return capability_; }
   DeviceMemoryInfo memory() const override {
     size_t free_bytes = 0, total = 0;
     Must(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
@@ -96,6 +98,7 @@ class Cuda final : public DeviceApi {
 
  private:
   std::string name_;
+  int32_t capability_ = 0;
 };
 
 bool HasDevice() {

@@ -46,5 +46,8 @@ void RegisterAttentionOps(ops::OpTable& table);
 void RegisterSampleOps(ops::OpTable& table);
 void RegisterStepOps(ops::OpTable& table);
 void RegisterSkinnyLinearOps(ops::OpTable& table);
+void RegisterFp8RowOps(ops::OpTable& table);
+void RegisterFp8LinearOps(ops::OpTable& table);
+void RegisterFlashInferOps(ops::OpTable& table);  // none in builds without FASTLLM_FLASHINFER
 
 }  // namespace fastllm::cuda

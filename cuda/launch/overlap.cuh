@@ -11,24 +11,34 @@
 
 namespace fastllm::cuda {
 
+// LaunchOverlapped() below, in clusters of `cluster` blocks along x (sm_90 and up where that is more than one).
+template <typename... Params, typename... Args>
+void LaunchCluster(void (*kernel)(Params...), dim3 grid, int32_t cluster, int32_t threads, int32_t shared_bytes,
+                   cudaStream_t stream, const char* op, Args&&... args) {
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = cluster;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = CurrentDevice().compute_capability < 90 ? 0 : cluster > 1 ? 2 : 1;
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  FASTLLM_CHECK(e == cudaSuccess, std::string(op) + ": " + cudaGetErrorString(e));
+}
+
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...), by programmatic dependent launch where the device has it.
 // Every thread of such a kernel must call WaitForPrevious() before it reads what another kernel wrote, and before it
 // returns: who waits for this kernel relies on it for all before.
 template <typename... Params, typename... Args>
 void LaunchOverlapped(void (*kernel)(Params...), dim3 grid, int32_t threads, int32_t shared_bytes, cudaStream_t stream,
                       const char* op, Args&&... args) {
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = CurrentDevice().compute_capability >= 90 ? 1 : 0;
-  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
-  FASTLLM_CHECK(e == cudaSuccess, std::string(op) + ": " + cudaGetErrorString(e));
+  LaunchCluster(kernel, grid, 1, threads, shared_bytes, stream, op, std::forward<Args>(args)...);
 }
 
 }  // namespace fastllm::cuda

@@ -56,6 +56,9 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterSampleOps(table);
   cuda::RegisterStepOps(table);
   cuda::RegisterSkinnyLinearOps(table);
+  cuda::RegisterFp8RowOps(table);
+  cuda::RegisterFp8LinearOps(table);
+  cuda::RegisterFlashInferOps(table);
 }
 
 }  // namespace ops

@@ -19,8 +19,8 @@ using ops::OpId;
 constexpr int32_t kMaxTokens = 65535;  // of blockIdx.y
 
 // `tokens` tokens from `first` on, with the pointers moved there.
-template <typename T>
-RopeArgs<T> From(RopeArgs<T> a, int32_t first) {
+template <typename T, typename KV>
+RopeArgs<T, KV> From(RopeArgs<T, KV> a, int32_t first) {
   a.q += first * a.q_stride;
   a.k += first * a.k_stride;
   a.positions += first;
@@ -31,27 +31,26 @@ RopeArgs<T> From(RopeArgs<T> a, int32_t first) {
   return a;
 }
 
-template <typename T, int kLanes, int kJobs>
-void LaunchJobs(const RopeArgs<T>& a, int32_t tokens, cudaStream_t stream) {
+template <int kLanes, int kJobs, typename T, typename KV>
+void LaunchJobs(const RopeArgs<T, KV>& a, int32_t tokens, cudaStream_t stream) {
   const dim3 grid(CeilDiv(CeilDiv(a.q_heads + a.kv_heads + a.v_heads, kJobs) * kLanes, 128), tokens);
   if (a.interleaved) {
-    RopeKernel<T, kLanes, kJobs, true><<<grid, 128, 0, stream>>>(a);
+    RopeKernel<T, KV, kLanes, kJobs, true><<<grid, 128, 0, stream>>>(a);
   } else {
-    RopeKernel<T, kLanes, kJobs, false><<<grid, 128, 0, stream>>>(a);
+    RopeKernel<T, KV, kLanes, kJobs, false><<<grid, 128, 0, stream>>>(a);
   }
 }
 
-template <typename T, int kLanes>
-void LaunchPacked(const RopeArgs<T>& a, int32_t tokens, cudaStream_t stream) {
-  if (tokens < 64) {
-    LaunchJobs<T, kLanes, 1>(a, tokens, stream);
-  } else {
-    LaunchJobs<T, kLanes, 2>(a, tokens, stream);
+template <int kLanes, typename T, typename KV>
+void LaunchPacked(const RopeArgs<T, KV>& a, int32_t tokens, cudaStream_t stream) {
+  if constexpr (sizeof(KV) == sizeof(T)) {  // the rarer kind has fewer instances
+    if (tokens >= 64) return LaunchJobs<kLanes, 2>(a, tokens, stream);
   }
+  LaunchJobs<kLanes, 1>(a, tokens, stream);
 }
 
-template <typename T>
-bool Packed(const RopeArgs<T>& a) {
+template <typename T, typename KV>
+bool Packed(const RopeArgs<T, KV>& a) {
   constexpr int32_t kSize = Pack<T>::kSize;
   const auto strides = a.q_stride | a.k_stride | a.v_stride;
   return a.rotary_dim == a.head_dim && a.head_dim % (2 * kSize) == 0 && a.head_dim / 2 / kSize <= 32 &&
@@ -59,25 +58,25 @@ bool Packed(const RopeArgs<T>& a) {
          Aligned16(a.v_cache) && Aligned16(a.q_weight) && Aligned16(a.k_weight) && Aligned16(a.cos_sin);
 }
 
-template <typename T>
-void Launch(const RopeArgs<T>& all, int32_t num_tokens, const OpContext& ctx, const char* op) {
+template <typename T, typename KV>
+void Launch(const RopeArgs<T, KV>& all, int32_t num_tokens, const OpContext& ctx, const char* op) {
   if (num_tokens <= 0 || all.head_dim <= 0) return;
   const bool packed = Packed(all);
   const int32_t lanes = all.head_dim / 2 / Pack<T>::kSize;
   for (int32_t first = 0; first < num_tokens; first += kMaxTokens) {
     const int32_t tokens = std::min(kMaxTokens, num_tokens - first);
-    const RopeArgs<T> a = From(all, first);
+    const RopeArgs<T, KV> a = From(all, first);
     if (!packed) {
       const dim3 grid(CeilDiv(a.q_heads + a.kv_heads + a.v_heads, 4), tokens);
-      RopeScalarKernel<T><<<grid, 128, 0, StreamOf(ctx)>>>(a);
+      RopeScalarKernel<T, KV><<<grid, 128, 0, StreamOf(ctx)>>>(a);
     } else if (lanes <= 4) {
-      LaunchPacked<T, 4>(a, tokens, StreamOf(ctx));
+      LaunchPacked<4>(a, tokens, StreamOf(ctx));
     } else if (lanes <= 8) {
-      LaunchPacked<T, 8>(a, tokens, StreamOf(ctx));
+      LaunchPacked<8>(a, tokens, StreamOf(ctx));
     } else if (lanes <= 16) {
-      LaunchPacked<T, 16>(a, tokens, StreamOf(ctx));
+      LaunchPacked<16>(a, tokens, StreamOf(ctx));
     } else {
-      LaunchPacked<T, 32>(a, tokens, StreamOf(ctx));
+      LaunchPacked<32>(a, tokens, StreamOf(ctx));
     }
   }
   CheckLaunch(op);
@@ -100,10 +99,10 @@ void Rope(const ops::RopeParams& p, const OpContext& ctx) {
   Launch(a, p.num_tokens, ctx, "rope");
 }
 
-template <typename T>
-void RopeKvWrite(const ops::RopeKvWriteParams& p, const OpContext& ctx) {
+template <typename T, typename KV>
+void RopeInto(const ops::RopeKvWriteParams& p, const OpContext& ctx) {
   const ops::KvCacheView& c = p.cache;
-  RopeArgs<T> a;
+  RopeArgs<T, KV> a;
   a.q = static_cast<T*>(p.q);
   a.k = static_cast<T*>(const_cast<void*>(p.k));  // only read when slots is set
   a.v = static_cast<const T*>(p.v);
@@ -112,8 +111,10 @@ void RopeKvWrite(const ops::RopeKvWriteParams& p, const OpContext& ctx) {
   a.cos_sin = p.cos_sin;
   a.positions = p.positions;
   a.slots = p.slot_mapping;
-  a.k_cache = static_cast<T*>(c.k);
-  a.v_cache = static_cast<T*>(c.v);
+  a.k_cache = static_cast<KV*>(c.k);
+  a.v_cache = static_cast<KV*>(c.v);
+  a.k_inverse = 1.0f / c.k_scale;
+  a.v_inverse = 1.0f / c.v_scale;
   a.q_stride = p.q_stride;
   a.k_stride = p.k_stride;
   a.v_stride = p.v_stride;
@@ -127,6 +128,15 @@ void RopeKvWrite(const ops::RopeKvWriteParams& p, const OpContext& ctx) {
   a.interleaved = p.interleaved;
   FASTLLM_CHECK(a.slots != nullptr, "rope_kv_write: slot_mapping is null");
   Launch(a, p.num_tokens, ctx, "rope_kv_write");
+}
+
+template <typename T>
+void RopeKvWrite(const ops::RopeKvWriteParams& p, const OpContext& ctx) {
+  if (p.cache.dtype == DType::kF8E4M3) {
+    RopeInto<T, fp8>(p, ctx);
+  } else {
+    RopeInto<T, T>(p, ctx);
+  }
 }
 
 template <typename T, typename Unit>
@@ -152,13 +162,38 @@ void LaunchKvWrite(const ops::KvWriteParams& p, cudaStream_t stream) {
 }
 
 template <typename T>
+void LaunchKvWriteFp8(const ops::KvWriteParams& p, cudaStream_t stream) {
+  const ops::KvCacheView& c = p.cache;
+  KvWriteFp8Args<T> a;
+  a.k_cache = static_cast<fp8*>(c.k);
+  a.v_cache = static_cast<fp8*>(c.v);
+  a.k_stride = p.k_stride;
+  a.v_stride = p.v_stride;
+  a.num_slots = static_cast<int64_t>(c.num_blocks) * c.block_size;
+  a.k_inverse = 1.0f / c.k_scale;
+  a.v_inverse = 1.0f / c.v_scale;
+  a.kv_heads = c.num_kv_heads;
+  a.block_size = c.block_size;
+  a.head_dim = c.head_dim;
+  for (int32_t first = 0; first < p.num_tokens; first += kMaxTokens) {
+    a.k = static_cast<const T*>(p.k) + first * a.k_stride;
+    a.v = static_cast<const T*>(p.v) + first * a.v_stride;
+    a.slots = p.slot_mapping + first;
+    const dim3 grid(CeilDiv(int64_t{a.kv_heads} * a.head_dim, 256), std::min(kMaxTokens, p.num_tokens - first));
+    KvWriteFp8Kernel<T><<<grid, 256, 0, stream>>>(a);
+  }
+}
+
+template <typename T>
 void KvWrite(const ops::KvWriteParams& p, const OpContext& ctx) {
   constexpr int32_t kSize = Pack<T>::kSize;
   const ops::KvCacheView& c = p.cache;
   if (p.num_tokens <= 0 || c.num_kv_heads <= 0 || c.head_dim <= 0) return;
   const bool packed = c.head_dim % kSize == 0 && (p.k_stride | p.v_stride) % kSize == 0 && Aligned16(p.k) &&
                       Aligned16(p.v) && Aligned16(c.k) && Aligned16(c.v);
-  if (packed) {
+  if (c.dtype == DType::kF8E4M3) {
+    LaunchKvWriteFp8<T>(p, StreamOf(ctx));
+  } else if (packed) {
     LaunchKvWrite<T, uint4>(p, StreamOf(ctx));
   } else {
     LaunchKvWrite<T, T>(p, StreamOf(ctx));

@@ -4,7 +4,7 @@
 
 #include "core/base/check.h"
 #include "cuda/launch/launch.h"
-#include "cuda/sampling/sample.cuh"
+#include "cuda/sampling/logprobs.cuh"
 
 namespace fastllm::cuda {
 namespace {
@@ -19,9 +19,12 @@ bool HasClusterCode() {
   return attributes.binaryVersion >= 90;
 }
 
-void LaunchClusters(const ops::SampleParams& p, int32_t slice, cudaStream_t stream) {
+// A cluster of blocks for each row, a slice of it in each.
+template <typename Params>
+void LaunchClusters(void (*kernel)(const Params, int32_t), const Params& p, int32_t slice, cudaStream_t stream,
+                    const char* op) {
   const auto bytes = static_cast<int32_t>(slice * sizeof(float));
-  AllowSharedMemory(reinterpret_cast<const void*>(&SampleKernel<true>), bytes, "sample");
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes, op);
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kSampleBlocks, 1, 1};
@@ -32,16 +35,35 @@ void LaunchClusters(const ops::SampleParams& p, int32_t slice, cudaStream_t stre
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  const cudaError_t e = cudaLaunchKernelEx(&config, &SampleKernel<true>, p, slice);
-  FASTLLM_CHECK(e == cudaSuccess, std::string("sample: ") + cudaGetErrorString(e));
+  const cudaError_t e = cudaLaunchKernelEx(&config, kernel, p, slice);
+  FASTLLM_CHECK(e == cudaSuccess, std::string(op) + ": " + cudaGetErrorString(e));
+}
+
+int32_t SliceOf(int32_t vocab) { return CeilDiv(CeilDiv(vocab, kSampleBlocks), 4) * 4; }
+
+// Whether clusters hold rows of this vocabulary.
+bool UseClusters(int32_t vocab) {
+  static const bool clusters = HasClusterCode();
+  return clusters && SliceOf(vocab) * int64_t{sizeof(float)} <= kMaxHeldBytes;
+}
+
+void Logprobs(const ops::LogprobsParams& p, const ops::OpContext& ctx) {
+  FASTLLM_CHECK(p.top_stride <= kMaxCandidates, "logprobs: " + std::to_string(p.top_stride) +
+                                                    " top tokens, the limit on this device is " +
+                                                    std::to_string(kMaxCandidates));
+  if (p.num_rows <= 0 || p.vocab <= 0) return;
+  if (UseClusters(p.vocab)) {
+    LaunchClusters<ops::LogprobsParams>(&LogprobsKernel<true>, p, SliceOf(p.vocab), StreamOf(ctx), "logprobs");
+  } else {
+    LogprobsKernel<false><<<p.num_rows, kSampleThreads, 0, StreamOf(ctx)>>>(p, p.vocab);
+  }
+  CheckLaunch("logprobs");
 }
 
 void Sample(const ops::SampleParams& p, const ops::OpContext& ctx) {
   if (p.num_rows <= 0 || p.vocab <= 0) return;
-  static const bool clusters = HasClusterCode();
-  const int32_t slice = CeilDiv(CeilDiv(p.vocab, kSampleBlocks), 4) * 4;
-  if (clusters && slice * int64_t{sizeof(float)} <= kMaxHeldBytes) {
-    LaunchClusters(p, slice, StreamOf(ctx));
+  if (UseClusters(p.vocab)) {
+    LaunchClusters<ops::SampleParams>(&SampleKernel<true>, p, SliceOf(p.vocab), StreamOf(ctx), "sample");
   } else {
     const int32_t bytes = CeilDiv(p.vocab, 32) * 4;
     AllowSharedMemory(reinterpret_cast<const void*>(&SampleKernel<false>), bytes, "sample");
@@ -54,6 +76,7 @@ void Sample(const ops::SampleParams& p, const ops::OpContext& ctx) {
 
 void RegisterSampleOps(ops::OpTable& table) {
   AddOp(table, ops::OpId::kSample, ops::DType::kF32, "cuda.sample.f32", &Sample);
+  AddOp(table, ops::OpId::kLogprobs, ops::DType::kF32, "cuda.logprobs.f32", &Logprobs);
 }
 
 }  // namespace fastllm::cuda

@@ -23,6 +23,12 @@ void KeepTokens(const ops::KeepTokensParams& p, const OpContext& ctx) {
   CheckLaunch("keep_tokens");
 }
 
+void CountTokens(const ops::CountTokensParams& p, const OpContext& ctx) {
+  if (p.num_segments <= 0) return;
+  CountTokensKernel<<<p.num_segments, 1024, 0, StreamOf(ctx)>>>(p);
+  CheckLaunch("count_tokens");
+}
+
 template <typename T>
 void RandomFill(const ops::RandomFillParams& p, const OpContext& ctx) {
   if (p.count <= 0) return;
@@ -37,6 +43,7 @@ void RandomFill(const ops::RandomFillParams& p, const OpContext& ctx) {
 void RegisterStepOps(ops::OpTable& table) {
   AddOp(table, OpId::kFeedTokens, DType::kF32, "cuda.feed_tokens.f32", &FeedTokens);
   AddOp(table, OpId::kKeepTokens, DType::kF32, "cuda.keep_tokens.f32", &KeepTokens);
+  AddOp(table, OpId::kCountTokens, DType::kF32, "cuda.count_tokens.f32", &CountTokens);
   AddOp(table, OpId::kRandomFill, DType::kF32, "cuda.random_fill.f32", &RandomFill<float>);
   AddOp(table, OpId::kRandomFill, DType::kF16, "cuda.random_fill.f16", &RandomFill<__half>);
   AddOp(table, OpId::kRandomFill, DType::kBF16, "cuda.random_fill.bf16", &RandomFill<bf16>);

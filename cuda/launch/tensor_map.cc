@@ -47,4 +47,20 @@ CUtensorMap MakeRowBoxes(const RowBoxes& b, const char* op) {
   return map;
 }
 
+CUtensorMap MakeMatrixBoxes(const MatrixBoxes& b, const char* op) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(b.columns), static_cast<cuuint64_t>(b.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(b.columns) * 2};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(b.box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult r = Encode()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(b.data), sizes, strides, box,
+                              steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  FASTLLM_CHECK(r == CUDA_SUCCESS, std::string(op) + ": no tensor map for a matrix of " + std::to_string(b.rows) +
+                                       " x " + std::to_string(b.columns) + " in boxes of " +
+                                       std::to_string(b.box_rows) + " rows: driver error " +
+                                       std::to_string(static_cast<int>(r)));
+  return map;
+}
+
 }  // namespace fastllm::cuda

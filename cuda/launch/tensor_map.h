@@ -21,4 +21,14 @@ struct RowBoxes {
 // driver refuses it.
 CUtensorMap MakeRowBoxes(const RowBoxes& b, const char* op);
 
+// A row-major matrix of 16-bit elements, contiguous; a box is box_rows x 64 elements, its 128-byte rows swizzled. What
+// a box has outside the matrix becomes zeros.
+struct MatrixBoxes {
+  const void* data = nullptr;  // 16-byte aligned
+  int64_t rows = 0;
+  int32_t columns = 0;   // a multiple of 8
+  int32_t box_rows = 0;  // up to 256
+};
+CUtensorMap MakeMatrixBoxes(const MatrixBoxes& b, const char* op);
+
 }  // namespace fastllm::cuda

@@ -3,65 +3,9 @@
 #pragma once
 
 #include "cuda/common/reduce.cuh"
-#include "cuda/common/types.cuh"
+#include "cuda/rope/rope_job.cuh"
 
 namespace fastllm::cuda {
-
-// slots == nullptr: q and k are rotated in place and v_heads is 0. Otherwise k and v go to the cache.
-template <typename T>
-struct RopeArgs {
-  T* q = nullptr;
-  T* k = nullptr;
-  const T* v = nullptr;
-  const T* q_weight = nullptr;
-  const T* k_weight = nullptr;
-  const float* cos_sin = nullptr;
-  const int32_t* positions = nullptr;
-  const int64_t* slots = nullptr;
-  T* k_cache = nullptr;
-  T* v_cache = nullptr;
-  int64_t q_stride = 0;
-  int64_t k_stride = 0;
-  int64_t v_stride = 0;
-  int64_t num_slots = 0;  // a slot past them is skipped: device code cannot refuse
-  int32_t q_heads = 0;
-  int32_t kv_heads = 0;
-  int32_t v_heads = 0;
-  int32_t head_dim = 0;
-  int32_t rotary_dim = 0;
-  int32_t block_size = 1;
-  float eps = 0.0f;
-  bool interleaved = false;
-};
-
-template <typename T>
-struct RopeJob {
-  const T* from;
-  T* to;  // null: nothing to do
-  const T* weight;
-  bool rotate;
-};
-
-template <typename T>
-__device__ __forceinline__ RopeJob<T> MakeRopeJob(const RopeArgs<T>& a, int32_t token, int32_t head) {
-  if (head < a.q_heads) {
-    T* q = a.q + token * a.q_stride + static_cast<int64_t>(head) * a.head_dim;
-    return {q, q, a.q_weight, true};
-  }
-  head -= a.q_heads;
-  const bool is_k = head < a.kv_heads;
-  if (!is_k) head -= a.kv_heads;
-  const T* from =
-      (is_k ? a.k + token * a.k_stride : a.v + token * a.v_stride) + static_cast<int64_t>(head) * a.head_dim;
-  if (a.slots == nullptr) return {from, const_cast<T*>(from), a.k_weight, true};
-  const int64_t slot = a.slots[token];
-  if (slot < 0 || slot >= a.num_slots) return {from, nullptr, nullptr, false};
-  const int64_t block = slot / a.block_size;
-  const int64_t row = slot - block * a.block_size;
-  T* cache = is_k ? a.k_cache : a.v_cache;
-  T* to = cache + ((block * a.kv_heads + head) * a.block_size + row) * a.head_dim;
-  return {from, to, is_k ? a.k_weight : nullptr, is_k};
-}
 
 // The two packs of one lane: pack `lane` of each half of a head, as read and in float32.
 template <typename T>
@@ -102,8 +46,8 @@ __device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, i
 // The whole head rotates (rotary_dim == head_dim) and is 16-byte aligned. Lane l of the kLanes of a job holds pack l of
 // each half: with the NeoX pairing those are each other's partners; interleaved, a pack holds whole pairs. Each group
 // of lanes does kJobs neighbouring heads, so that more loads are in flight.
-template <typename T, int kLanes, int kJobs, bool kInterleaved>
-__global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
+template <typename T, typename KV, int kLanes, int kJobs, bool kInterleaved>
+__global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T, KV> a) {
   constexpr int kSize = Pack<T>::kSize;
   const int32_t token = blockIdx.y;
   const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kJobs;
@@ -114,9 +58,9 @@ __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
   RopeHalves<T> h[kJobs];
 #pragma unroll
   for (int j = 0; j < kJobs; ++j) {
-    job[j] = {nullptr, nullptr, nullptr, false};
+    job[j] = {nullptr, nullptr, nullptr, false, nullptr, 1.0f};
     if (head + j < a.q_heads + a.kv_heads + a.v_heads && at < half) job[j] = MakeRopeJob(a, token, head + j);
-    if (job[j].to == nullptr) continue;
+    if (job[j].Idle()) continue;
 #pragma unroll
     for (int s = 0; s < 2; ++s) h[j].x[s] = LoadPack(job[j].from + s * half + at);
   }
@@ -128,7 +72,7 @@ __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
     for (int s = 0; s < 2; ++s) {
 #pragma unroll
       for (int e = 0; e < kSize; ++e) {
-        h[j].f[s][e] = job[j].to != nullptr ? ToFloat(h[j].x[s].v[e]) : 0.0f;
+        h[j].f[s][e] = !job[j].Idle() ? ToFloat(h[j].x[s].v[e]) : 0.0f;
         sum += h[j].f[s][e] * h[j].f[s][e];
       }
     }
@@ -141,22 +85,22 @@ __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T> a) {
         for (int e = 0; e < kSize; ++e) h[j].f[s][e] *= scale * ToFloat(w.v[e]);
       }
     }
-    if (job[j].to == nullptr) continue;
+    if (job[j].Idle()) continue;
     if (job[j].rotate) Rotate<T, kInterleaved>(h[j], cos_sin, half, lane);
 #pragma unroll
-    for (int s = 0; s < 2; ++s) StorePack(job[j].to + s * half + at, h[j].x[s]);
+    for (int s = 0; s < 2; ++s) job[j].Put(s * half + at, h[j].x[s]);
   }
 }
 
 // Any rotary_dim, head_dim and alignment: one warp per job, one pair or element at a time.
-template <typename T>
-__global__ void __launch_bounds__(128) RopeScalarKernel(const RopeArgs<T> a) {
+template <typename T, typename KV>
+__global__ void __launch_bounds__(128) RopeScalarKernel(const RopeArgs<T, KV> a) {
   const int32_t token = blockIdx.y;
   const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const int32_t lane = threadIdx.x % 32;
   if (head >= a.q_heads + a.kv_heads + a.v_heads) return;
   const RopeJob<T> job = MakeRopeJob(a, token, head);
-  if (job.to == nullptr) return;
+  if (job.Idle()) return;
   float scale = 1.0f;
   if (job.weight != nullptr) {
     float sum = 0.0f;
@@ -174,11 +118,11 @@ __global__ void __launch_bounds__(128) RopeScalarKernel(const RopeArgs<T> a) {
     const int32_t first = a.interleaved ? 2 * i : i;
     const int32_t second = a.interleaved ? 2 * i + 1 : i + half;
     const float p = load(first), q = load(second);
-    job.to[first] = FromFloat<T>(p * cos[i] - q * cos[half + i]);
-    job.to[second] = FromFloat<T>(q * cos[i] + p * cos[half + i]);
+    job.Put(first, p * cos[i] - q * cos[half + i]);
+    job.Put(second, q * cos[i] + p * cos[half + i]);
   }
   if (rotary == a.head_dim || (job.to == job.from && job.weight == nullptr)) return;
-  for (int32_t d = rotary + lane; d < a.head_dim; d += 32) job.to[d] = FromFloat<T>(load(d));
+  for (int32_t d = rotary + lane; d < a.head_dim; d += 32) job.Put(d, load(d));
 }
 
 }  // namespace fastllm::cuda

@@ -95,7 +95,7 @@ __device__ void GatherCandidates(RowPass<kHeld, kCluster>& pass, CandidateStore&
   for (int32_t base = 0; base < pass.row.count; base += kSampleThreads) {
     const int32_t i = base + threadIdx.x;
     const float v = i < pass.row.count ? pass.row[i] : -INFINITY;
-    const bool take = v >= s.floor && steps.Of(v) <= last;
+    const bool take = s.Has(v, pass.row.begin + i) && steps.Of(v) <= last;
     const uint32_t mask = __ballot_sync(0xffffffffu, take);
     if (mask == 0) continue;
     int32_t at = 0;

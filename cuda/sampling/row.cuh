@@ -18,18 +18,58 @@ __device__ __forceinline__ float FromOrderedKey(uint32_t key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// The slice [begin, begin + count) of a row. kHeld: a copy in shared memory, bans written into it. Otherwise the logits
-// where they are, and a bit per banned token.
+// What a PenaltyRow does to a row's logits, in float64 rounded once, as the CPU arm does.
+struct RowPenalty {
+  const ops::TokenTally* counts;  // of the row; null: no penalties
+  const ops::TokenBias* biases;
+  int32_t num_biases;
+  float repetition, frequency, presence;
+
+  __device__ explicit RowPenalty(const ops::SampleParams& p, int32_t r)
+      : counts(nullptr), biases(nullptr), num_biases(0), repetition(1.0f), frequency(0.0f), presence(0.0f) {
+    if (p.penalties == nullptr) return;
+    const ops::PenaltyRow row = p.penalties[r];
+    if (row.count_row >= 0) counts = p.counts + static_cast<int64_t>(row.count_row) * p.vocab;
+    biases = p.biases + row.bias_begin;
+    num_biases = row.bias_end - row.bias_begin;
+    repetition = row.repetition_penalty;
+    frequency = row.frequency_penalty;
+    presence = row.presence_penalty;
+  }
+  __device__ __forceinline__ bool Any() const { return counts != nullptr || num_biases > 0; }
+
+  // A logit with its bias.
+  __device__ __forceinline__ float Penalize(float x, ops::TokenTally tally) const {
+    if (tally == 0) return x;
+    const int outputs = tally & ops::kMostCounted;
+    const double v = x;
+    const double scaled = v * (v > 0.0 ? 1.0 / static_cast<double>(repetition) : static_cast<double>(repetition));
+    // Products and sums rounded one by one, as the CPU's are.
+    const double taken = __dadd_rn(__dmul_rn(static_cast<double>(frequency), static_cast<double>(outputs)),
+                                   outputs > 0 ? static_cast<double>(presence) : 0.0);
+    return static_cast<float>(__dadd_rn(scaled, -taken));
+  }
+  // A logit as the model left it. For rows that are read where they are: a walk over the biases for each.
+  __device__ float Of(float x, int32_t id) const {
+    for (int32_t b = 0; b < num_biases; ++b) x += biases[b].id == id ? biases[b].bias : 0.0f;
+    return counts != nullptr ? Penalize(x, counts[id]) : x;
+  }
+};
+
+// The slice [begin, begin + count) of a row. kHeld: a copy in shared memory, penalties and bans written into it.
+// Otherwise the logits where they are, their penalties, and a bit per banned token.
 template <bool kHeld>
 struct RowSlice {
   const float* x;
   const uint32_t* banned;  // null: none
   int32_t begin;
   int32_t count;
+  const RowPenalty* penalty = nullptr;  // in shared memory; null: none
 
   __device__ __forceinline__ float operator[](int32_t i) const {
     if constexpr (!kHeld) {
       if (banned != nullptr && (banned[i >> 5] >> (i & 31) & 1u) != 0) return -INFINITY;
+      if (penalty != nullptr) return penalty->Of(x[i], i);
     }
     return x[i];
   }

@@ -30,7 +30,36 @@ static __global__ void KeepTokensKernel(const ops::KeepTokensParams p) {
   const int32_t r = blockIdx.x * blockDim.x + threadIdx.x;
   if (r >= p.num_rows) return;
   const int32_t slot = p.slots[r];
-  if (slot >= 0 && slot < p.num_slots) p.last_tokens[slot] = max(p.tokens[r], 0);
+  const int32_t token = max(p.tokens[r], 0);
+  if (slot >= 0 && slot < p.num_slots) p.last_tokens[slot] = token;
+  if (p.counts == nullptr) return;
+  const int32_t row = p.count_rows[r];
+  if (row < 0 || row >= p.num_count_rows) return;
+  ops::TokenTally& tally = p.counts[static_cast<int64_t>(row) * p.vocab + token];
+  if ((tally & ops::kMostCounted) != ops::kMostCounted) ++tally;
+}
+
+// One block per segment.
+static __global__ void CountTokensKernel(const ops::CountTokensParams p) {
+  const ops::CountSegment s = p.segments[blockIdx.x];
+  if (s.row < 0 || s.row >= p.num_count_rows) return;
+  ops::TokenTally* const counts = p.counts + static_cast<int64_t>(s.row) * p.vocab;
+  if (s.reset) {
+    for (int32_t i = threadIdx.x; i < p.vocab; i += blockDim.x) counts[i] = 0;
+    __syncthreads();
+  }
+  for (int32_t t = s.begin + threadIdx.x; t < s.end; t += blockDim.x) {
+    const int32_t id = p.ids[t];
+    if (id < 0 || id >= p.vocab) continue;
+    const bool prompt = t < s.begin + s.num_prompt;
+    ops::TokenTally seen = counts[id], wanted;
+    do {
+      wanted = seen;
+      const bool full = (seen & ops::kMostCounted) == ops::kMostCounted;
+      const auto next = static_cast<ops::TokenTally>(prompt ? seen | ops::kTallyInPrompt : full ? seen : seen + 1);
+      seen = atomicCAS(counts + id, wanted, next);
+    } while (seen != wanted);
+  }
 }
 
 // SplitMix64's output function (Steele, Lea, Flood 2014), as on the CPU.

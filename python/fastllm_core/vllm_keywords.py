@@ -13,7 +13,6 @@ _UNSET = (None,)
 ENGINE_STATEMENTS: dict[str, tuple[tuple, str]] = {
     "disable_log_stats": ((True,), "statistics are not logged"),
     "trust_remote_code": ((False,), "code from model folders never runs"),
-    "quantization": (_UNSET, "the checkpoint's own format decides"),
     "tensor_parallel_size": ((1,), "one rank"),
     "pipeline_parallel_size": ((1,), "one rank"),
     "enable_expert_parallel": ((False,), "one rank"),

@@ -10,7 +10,7 @@ import threading
 import pytest
 from fastllm_core._C import ExtraKeys, GenerationRequest
 
-from fastllm_core import LLM, EngineDeadError, InvalidArgumentError, SamplingParams, UnknownOptionError
+from fastllm_core import LLM, EngineDeadError, FastLLMError, InvalidArgumentError, SamplingParams, UnknownOptionError
 
 FRANCE = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 PARIS = [7042, 30, 198, 198, 504]
@@ -180,9 +180,22 @@ def test_keywords(tiny_options):
     }
     with LLM(**tiny_options, **statements, kv_cache_dtype="auto", tensor_parallel_size=1) as llm:
         assert llm.info.architecture == "LlamaForCausalLM"
-    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2), ("quantization", "fp8")]:
+    with LLM(**tiny_options, attention_backend="fastllm") as llm:
+        assert llm.info.architecture == "LlamaForCausalLM"
+    with pytest.raises(FastLLMError, match=r"backend flashinfer; .*f32 supports device cpu.*backend fastllm"):
+        LLM(**tiny_options, attention_backend="flashinfer")
+    with pytest.raises(InvalidArgumentError, match=r"attention_backend.*auto\|fastllm\|flashinfer"):
+        LLM(**tiny_options, attention_backend="triton")
+    for name, value in [("swap_space", 4), ("tensor_parallel_size", 2)]:
         with pytest.raises(InvalidArgumentError, match=f"{name}={value!r}"):
             LLM(**tiny_options, **{name: value})
+    with pytest.raises(InvalidArgumentError, match=r"quantization.*int8.*fp8.*compressed-tensors"):
+        LLM(**tiny_options, quantization="awq")
+    with LLM(**tiny_options, quantization=None) as llm:
+        assert llm.info.architecture == "LlamaForCausalLM"
+    for quantization, cache in [("fp8", "fp8"), ("int8", "int8")]:
+        with LLM(**tiny_options, quantization=quantization, kv_cache_dtype=cache) as llm:
+            assert len(llm.generate([5, 6], greedy(3, detokenize=False))[0].outputs[0].token_ids) == 3
     with pytest.raises(UnknownOptionError, match=r"max_num_seq'.*max_num_seqs"):
         LLM(**tiny_options, max_num_seq=4)
 

@@ -23,19 +23,25 @@ AttentionCase::AttentionCase(const AttentionShapeSpec& shape, const std::vector<
   std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
   table_ = order;
   params_.max_blocks = max_blocks;
-  params_.cache = {nullptr, nullptr, blocks, s_.kv_heads, s_.block_size, s_.dim};
+  params_.cache = {nullptr, nullptr, blocks, s_.kv_heads, s_.block_size, s_.dim, s_.kv_dtype()};
+  if (s_.fp8_cache) {
+    params_.cache.k_scale = 0.5f;
+    params_.cache.v_scale = 0.25f;
+  }
   params_.num_tokens = query_start_.back();
   params_.num_seqs = num_seqs;
   params_.num_q_heads = s_.q_heads;
   params_.scale = 1.0f / std::sqrt(static_cast<float>(s_.dim));
+  params_.window = s_.window;
+  params_.logit_softcap = s_.softcap;
   params_.q_stride = (s_.q_heads + 2 * s_.kv_heads) * s_.dim;
 
   q_ = Normal(static_cast<size_t>(params_.num_tokens) * params_.q_stride, seed + 1, 1.5f);
   Round(q_, s_.dtype);
   FillCache(seed);
   device_.push_back(UploadAs(q_, s_.dtype));
-  device_.push_back(UploadAs(k_, s_.dtype));
-  device_.push_back(UploadAs(v_, s_.dtype));
+  device_.push_back(UploadAs(k_, s_.kv_dtype()));
+  device_.push_back(UploadAs(v_, s_.kv_dtype()));
   device_.push_back(Upload(query_start_));
   device_.push_back(Upload(seq_len_));
   device_.push_back(Upload(table_));
@@ -49,6 +55,8 @@ AttentionCase::AttentionCase(const AttentionShapeSpec& shape, const std::vector<
   params_.out = out_.get();
 }
 
+int AttentionCase::FirstSeen(int position) const { return s_.window > 0 ? std::max(0, position + 1 - s_.window) : 0; }
+
 void AttentionCase::FillCache(uint64_t seed) {
   const size_t size =
       static_cast<size_t>(params_.cache.num_blocks) * s_.kv_heads * s_.block_size * static_cast<size_t>(s_.dim);
@@ -57,7 +65,8 @@ void AttentionCase::FillCache(uint64_t seed) {
   Parallel(static_cast<int64_t>(seqs_.size()), [&](int64_t s) {
     std::mt19937_64 rng(seed * 1000 + s);
     std::normal_distribution<float> normal;
-    for (int pos = 0; pos < seqs_[s].length; ++pos) {
+    const int first = FirstSeen(seqs_[s].length - seqs_[s].query_len) / s_.block_size * s_.block_size;
+    for (int pos = first; pos < seqs_[s].length; ++pos) {
       const int64_t block = table_[s * params_.max_blocks + pos / s_.block_size];
       for (int h = 0; h < s_.kv_heads; ++h) {
         const size_t at = ((block * s_.kv_heads + h) * s_.block_size + pos % s_.block_size) * s_.dim;
@@ -68,19 +77,22 @@ void AttentionCase::FillCache(uint64_t seed) {
       }
     }
   });
-  Round(k_, s_.dtype);
-  Round(v_, s_.dtype);
+  Round(k_, s_.kv_dtype());
+  Round(v_, s_.kv_dtype());
 }
 
 void AttentionCase::Run(Checks& c) {
-  const auto plan = c.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.dtype);
-  const auto bound = c.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.dtype);
-  const auto run = c.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.dtype, s_.dim, ops::kFeatureGqa);
+  const auto plan = c.Get<ops::AttentionPlanFn>(OpId::kAttentionPlan, s_.dtype, 0, 0, s_.backend);
+  const auto bound = c.Get<ops::AttentionBoundFn>(OpId::kAttentionBound, s_.dtype, 0, 0, s_.backend);
+  const uint32_t features = ops::kFeatureGqa | (s_.window > 0 ? ops::kFeatureSlidingWindow : 0u) |
+                            (s_.softcap > 0.0f ? ops::kFeatureSoftcap : 0u);
+  const auto run = c.Get<ops::PagedAttentionFn>(OpId::kPagedAttention, s_.dtype, s_.dim, features, s_.backend);
   const ops::AttentionBound b =
-      bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype});
+      bound({params_.num_seqs, params_.num_tokens, s_.q_heads, s_.kv_heads, s_.dim, s_.dtype, s_.kv_dtype()});
   std::vector<int32_t> record(b.record_ints);
   const ops::AttentionPlanSize size = plan({query_start_.data(), seq_len_.data(), params_.num_seqs, s_.q_heads,
-                                            s_.kv_heads, s_.dim, s_.dtype, 0, 0, record.data(), b.record_ints});
+                                            s_.kv_heads, s_.dim, s_.dtype, s_.kv_dtype(), s_.window, s_.softcap, 0, 0,
+                                            record.data(), b.record_ints, s_.block_size, params_.max_blocks});
   record.resize(size.record_ints);
   device_.push_back(Upload(record));
   params_.plan = device_.back().as<int32_t>();
@@ -113,21 +125,23 @@ void AttentionCase::Reference(int64_t token, int head, double* out) const {
   };
   std::vector<double> scores(last + 1);
   double top = -INFINITY, sum = 0.0;
-  for (int pos = 0; pos <= last; ++pos) {
+  const int first = FirstSeen(last);
+  for (int pos = first; pos <= last; ++pos) {
     double dot = 0.0;
     const float* k = k_.data() + at(pos);
     for (int d = 0; d < s_.dim; ++d) dot += double{q[d]} * k[d];
-    scores[pos] = dot * params_.scale;
+    scores[pos] = dot * params_.scale * double{params_.cache.k_scale};
+    if (s_.softcap > 0.0f) scores[pos] = s_.softcap * std::tanh(scores[pos] / s_.softcap);
     top = std::max(top, scores[pos]);
   }
   std::fill(out, out + s_.dim, 0.0);
-  for (int pos = 0; pos <= last; ++pos) {
+  for (int pos = first; pos <= last; ++pos) {
     const double w = std::exp(scores[pos] - top);
     const float* v = v_.data() + at(pos);
     sum += w;
     for (int d = 0; d < s_.dim; ++d) out[d] += w * v[d];
   }
-  for (int d = 0; d < s_.dim; ++d) out[d] /= sum;
+  for (int d = 0; d < s_.dim; ++d) out[d] *= params_.cache.v_scale / sum;
 }
 
 double AttentionCase::Error() const {
@@ -138,9 +152,12 @@ double AttentionCase::Error() const {
 }
 
 std::string AttentionCase::Label() const {
-  std::string label = std::string("paged_attention ") + Name(s_.dtype) + " heads " + std::to_string(s_.q_heads) + "/" +
-                      std::to_string(s_.kv_heads) + " dim " + std::to_string(s_.dim) + " block " +
-                      std::to_string(s_.block_size) + " seqs";
+  std::string label = std::string("paged_attention ") + Name(s_.dtype) + (s_.fp8_cache ? " over fp8" : "") + " heads " +
+                      std::to_string(s_.q_heads) + "/" + std::to_string(s_.kv_heads) + " dim " +
+                      std::to_string(s_.dim) + " block " + std::to_string(s_.block_size) +
+                      (s_.window > 0 ? " window " + std::to_string(s_.window) : "") +
+                      (s_.softcap > 0.0f ? " softcap " + std::to_string(s_.softcap) : "") + " " +
+                      ops::BackendName(s_.backend) + " seqs";
   for (size_t i = 0; i < seqs_.size() && i < 6; ++i) {
     label.append(" ").append(std::to_string(seqs_[i].query_len)).append("@").append(std::to_string(seqs_[i].length));
   }

@@ -17,11 +17,18 @@ struct Sequence {
 struct AttentionShapeSpec {
   int q_heads = 8, kv_heads = 2, dim = 128, block_size = 16;
   DType dtype = DType::kBF16;
+  int window = 0;
+  float softcap = 0.0f;
+  ops::Backend backend = ops::Backend::kFastllm;
+  bool fp8_cache = false;  // with scales of 0.5 and 0.25
+
+  DType kv_dtype() const { return fp8_cache ? DType::kF8E4M3 : dtype; }
 };
 
 class AttentionCase {
  public:
-  // K, V and q are normal deviates; cache rows that belong to no position are NaN. Blocks are shuffled.
+  // K, V and q are normal deviates; cache rows that belong to no position, or to one whose block is before the window
+  // of its sequence's first row, are NaN. Blocks are shuffled.
   AttentionCase(const AttentionShapeSpec& shape, const std::vector<Sequence>& seqs, uint64_t seed);
 
   // Plans, runs once and waits.
@@ -35,6 +42,7 @@ class AttentionCase {
 
  private:
   void FillCache(uint64_t seed);
+  int FirstSeen(int position) const;
   void Reference(int64_t token, int head, double* out) const;
 
   AttentionShapeSpec s_;

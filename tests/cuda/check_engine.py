@@ -2,7 +2,9 @@
 
 Needs a GPU, torch and transformers; not a pytest file. Exit status 0 when all checks pass.
 
-    python tests/cuda/check_engine.py [OUT]
+    python tests/cuda/check_engine.py [OUT] [sampling|fp8]
+
+`sampling` does what a request may ask of the sampler alone, `fp8` what is about 8-bit floats.
 """
 
 from __future__ import annotations
@@ -42,6 +44,13 @@ CASES = {
 }
 # Relative error of all logits: float32 against float32, and what rounding to 16 bits at every step leaves.
 LIMITS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+# Of a KV cache in 8-bit floats.
+FP8_KV_LIMITS = {"float32": 2e-3, "float16": 2.5e-2, "bfloat16": 6e-2}
+# Of linear layers in 8-bit floats, as a share of what 8 bits themselves change. A sum that is other in its last bits
+# puts a few inputs of the next layer on the other side of a rounding, each a sixteenth away, and after a few layers as
+# many as there can be: errors grow to this share whatever their cause, and do not tell how exact the products are;
+# cuda_check does.
+FP8_SHARES = {"float32": 0.8, "float16": 0.95, "bfloat16": 1.0}
 failures = 0
 
 
@@ -96,17 +105,52 @@ def check_logits(case: str, folder: Path, ids: list[int], expected: np.ndarray) 
             check(f"{case}: {dtype} logits, chunks of {chunk}", error <= limit, f"relative {error:.2e}")
 
 
+def check_fp8(case: str, folder: Path, ids: list[int]) -> None:
+    """Chunks of 150 rows go to cuBLASLt, of 37 to the kernel for few rows; float32 always to that."""
+    from fastllm_core._C._core_testing import LogitProbe
+
+    plain = LogitProbe(str(folder)).logits(ids, len(ids))
+    for what in ({"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"quantization": "fp8", "kv_cache_dtype": "fp8"}):
+        name = " and ".join(what)
+        cpu = LogitProbe(str(folder), **what).logits(ids, len(ids))
+        away = float(np.linalg.norm(plain - cpu) / np.linalg.norm(cpu))
+        for dtype in LIMITS:
+            limit = FP8_SHARES[dtype] * away if "quantization" in what else FP8_KV_LIMITS[dtype]
+            for chunk in (len(ids), 37):
+                got = LogitProbe(str(folder), device="cuda", dtype=dtype, **what).logits(ids, chunk)
+                error = float(np.linalg.norm(got - cpu) / np.linalg.norm(cpu))
+                detail = f"relative {error:.2e}; of the floats {away:.2e}"
+                check(f"{case}: fp8 {name}, {dtype}, chunks of {chunk}", error <= limit, detail)
+
+
+def check_fp8_tokens(case: str, folder: Path) -> None:
+    from fastllm_core import SamplingParams
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
+    options = {"device": "cuda", "dtype": "bfloat16", "kv_cache_memory_bytes": 256 << 20, "quantization": "fp8"}
+    for kv in ("auto", "fp8"):
+        graphs = generate(folder, greedy, kv_cache_dtype=kv, **options)
+        eager = generate(folder, greedy, kv_cache_dtype=kv, enforce_eager=True, **options)
+        same = sum(a == b for a, b in zip(graphs, eager))
+        check(
+            f"{case}: fp8 tokens, kv {kv}, graphs and eager", same >= len(graphs) - 3, f"{same} of {len(graphs)} equal"
+        )
+
+
 def prompts(n: int) -> list[dict]:
     rng = np.random.default_rng(5)
     return [{"prompt_token_ids": rng.integers(3, VOCAB, 5 + 11 * i % 90).tolist()} for i in range(n)]
 
 
-def generate(folder: Path, params, n: int = 21, **options) -> list[list[int]]:
+def outputs(folder: Path, params, n: int = 21, **options) -> list:
     from fastllm_core import LLM
 
     with LLM(str(folder), skip_tokenizer_init=True, max_model_len=1024, max_num_seqs=16, **options) as llm:
-        done = llm.generate(prompts(n), params, use_tqdm=False)
-        return [out.outputs[0].token_ids for out in done]
+        return [out.outputs[0] for out in llm.generate(prompts(n), params, use_tqdm=False)]
+
+
+def generate(folder: Path, params, n: int = 21, **options) -> list[list[int]]:
+    return [out.token_ids for out in outputs(folder, params, n, **options)]
 
 
 def reference_greedy(folder: Path, n: int = 21) -> list[list[int]]:
@@ -164,7 +208,7 @@ def check_tokens(case: str, folder: Path) -> None:
         **gpu,
     )
     same = sum(a == b for a, b in zip(expected, chosen))
-    check(f"{case}: greedy tokens sampled on the host (logprobs)", same == len(expected), f"{same} of {len(expected)}")
+    check(f"{case}: greedy tokens with logprobs", same == len(expected), f"{same} of {len(expected)}")
     drawn = SamplingParams(
         temperature=0.9, top_k=40, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, detokenize=False
     )
@@ -175,6 +219,75 @@ def check_tokens(case: str, folder: Path) -> None:
     check(f"{case}: drawn tokens in float32 equal the CPU's", same >= len(a) - 1, f"{same} of {len(a)}")
 
 
+# What the device's sampler does itself, and beside it rows that the host samples.
+SAMPLING = {
+    "repetition": {"repetition_penalty": 1.4},
+    "frequency and presence": {"frequency_penalty": 0.6, "presence_penalty": 0.4},
+    "all penalties, drawn": {
+        "repetition_penalty": 1.2,
+        "frequency_penalty": 0.3,
+        "presence_penalty": -0.2,
+        "temperature": 0.8,
+        "top_k": 30,
+    },
+    "logit_bias": {"logit_bias": {5: 4.0, 9: -100.0, 77: 2.5}, "temperature": 0.7, "top_p": 0.9},
+    "min_tokens and penalties": {"min_tokens": 10, "stop_token_ids": [7, 8, 9], "presence_penalty": 0.5},
+    "typical_p, on the host": {"typical_p": 0.8, "temperature": 0.9},
+}
+
+
+def check_sampling(case: str, folder: Path) -> None:
+    """Tokens and logprobs of each kind alone, then of all kinds in one batch, against the CPU's in float32.
+
+    The GPU runs first, so that what fails is told apart.
+    """
+    from fastllm_core import SamplingParams
+
+    common = {"max_tokens": 30, "ignore_eos": True, "detokenize": False, "seed": 3}
+    kinds = {k: SamplingParams(**{"temperature": 0.0, **common, **v}) for k, v in SAMPLING.items()}
+    mixed = [list(kinds.values())[i % len(kinds)] for i in range(21)]
+    gpu = {"device": "cuda", "dtype": "float32", "kv_cache_memory_bytes": 256 << 20}
+    cpu = {"device": "cpu", "kv_cache_memory_bytes": 256 << 20}
+    ran = {name: generate(folder, p, **gpu) for name, p in {**kinds, "all kinds in one batch": mixed}.items()}
+    asked = SamplingParams(**{"temperature": 0.0, **common, "logprobs": 5, "presence_penalty": 0.5})
+    got_logprobs = outputs(folder, asked, **gpu)
+    for name, got in ran.items():
+        lengths = {len(tokens) for tokens in got}
+        check(f"{case}: {name} on the GPU", lengths == {30} or "min_tokens" in name or "all" in name, f"{lengths}")
+    for i, got in enumerate(ran["all kinds in one batch"]):
+        alone = ran[list(kinds)[i % len(kinds)]][i]
+        check(f"{case}: row {i} of all kinds as alone", got == alone)
+    for name, params in {**kinds, "all kinds in one batch": mixed}.items():
+        want, got = generate(folder, params, **cpu), ran[name]
+        same = sum(a == b for a, b in zip(want, got))
+        check(f"{case}: {name} equals the CPU's", same >= len(want) - 1, f"{same} of {len(want)}")
+    want, got = outputs(folder, asked, **cpu), got_logprobs
+    ids, error = 0, 0.0
+    for a, b in zip(want, got):
+        ids += [list(p) for p in a.logprobs] == [list(p) for p in b.logprobs]
+        for p, q in zip(a.logprobs, b.logprobs):
+            error = max([error, *(abs(p[t].logprob - q[t].logprob) for t in p if t in q)])
+    check(f"{case}: ids of logprobs equal the CPU's", ids >= len(want) - 1, f"{ids} of {len(want)}")
+    check(f"{case}: logprobs", error <= 1e-3, f"max {error:.1e}")
+
+
+def check_backends(case: str, folder: Path) -> None:
+    """FlashInfer's attention against ours, in builds that have it."""
+    from fastllm_core import SamplingParams
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
+    gpu = {"device": "cuda", "dtype": "bfloat16", "kv_cache_memory_bytes": 256 << 20}
+    ours = generate(folder, greedy, attention_backend="fastllm", **gpu)
+    for name, options in {"graphs": {}, "eager": {"enforce_eager": True}}.items():
+        try:
+            other = generate(folder, greedy, attention_backend="flashinfer", **gpu, **options)
+        except Exception as e:
+            check(f"{case}: no FlashInfer, and the refusal says so", "backend flashinfer" in str(e), str(e)[:120])
+            return
+        same = sum(a == b for a, b in zip(ours, other))
+        check(f"{case}: FlashInfer's tokens, {name}", same >= len(ours) - 3, f"{same} of {len(ours)} equal")
+
+
 def check_refusals(folder: Path) -> None:
     from fastllm_core import LLM
 
@@ -183,6 +296,8 @@ def check_refusals(folder: Path) -> None:
         ({"block_size": 8}, "power of two"),
         ({"gpu_memory_utilization": 1e-6}, "no memory is left for the KV cache"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens"),
+        ({"quantization": "awq"}, "compressed-tensors"),
+        ({"kv_cache_dtype": "float32"}, "the data type of the model or fp8"),
     ]:
         try:
             LLM(str(folder), skip_tokenizer_init=True, device="cuda", **options)
@@ -196,13 +311,31 @@ def main(argv: list[str]) -> int:
     import torch
 
     torch.set_num_threads(8)
-    out = Path(argv[1]) if len(argv) > 1 else Path(tempfile.mkdtemp())
+    only = [a for a in argv[1:] if a in ("sampling", "fp8")]
+    paths = [a for a in argv[1:] if a not in only]
+    out = Path(paths[0]) if paths else Path(tempfile.mkdtemp())
+    if only == ["sampling"]:
+        make("llama3-d128", out / "llama3-d128")
+        check_sampling("llama3-d128", out / "llama3-d128")
+        check_backends("llama3-d128", out / "llama3-d128")
+        print(f"{failures} failed")
+        return int(failures > 0)
     for case in CASES:
         folder = out / case
         ids, expected = make(case, folder)
+        if only == ["fp8"]:
+            check_fp8(case, folder, ids)
+            check_fp8_tokens(case, folder)
+            continue
         check_logits(case, folder, ids, expected)
         if case in ("llama3-d128", "qwen3-d128"):
             check_tokens(case, folder)
+            check_sampling(case, folder)
+            check_backends(case, folder)
+            check_fp8(case, folder, ids)
+            check_fp8_tokens(case, folder)
+        if case == "llama-bias-tied":
+            check_fp8(case, folder, ids)
     check_refusals(out / "llama")
     print(f"{failures} failed")
     return int(failures > 0)

@@ -5,9 +5,11 @@
 #include <map>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "cuda/attention/flashinfer_plan.h"
 #include "cuda/attention/plan.h"
 #include "support.h"
 
@@ -20,6 +22,10 @@ using cuda::PrefillTile;
 
 struct Batch {
   std::vector<int32_t> query_start = {0}, seq_len;
+  int32_t window = 0;
+  int32_t FirstSeen(int64_t position) const {
+    return window > 0 ? static_cast<int32_t>(std::max<int64_t>(0, position + 1 - window)) : 0;
+  }
   void Add(int query_len, int length) {
     query_start.push_back(query_start.back() + query_len);
     seq_len.push_back(length);
@@ -46,12 +52,17 @@ bool WorkersAgree(const Pair& pair) {
 }
 
 // Walks the record as the kernel does.
-bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
+bool DecodesCovered(const int32_t* record, const Batch& b, int32_t kv_heads) {
   const auto* workers = reinterpret_cast<const DecodeWorker*>(record + cuda::kPlanHeader);
   const auto* tiles = reinterpret_cast<const PrefillTile*>(workers + record[0]);
   const auto* decodes = reinterpret_cast<const DecodeSequence*>(tiles + record[1]);
   std::vector<Pair> pairs(static_cast<size_t>(record[2]) * kv_heads);
-  for (size_t i = 0; i < pairs.size(); ++i) pairs[i].done.resize(decodes[i / kv_heads].units);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const DecodeSequence& d = decodes[i / kv_heads];
+    const int first = b.FirstSeen(d.length - 1) / cuda::kUnitTokens;
+    if (d.units != (d.length + cuda::kUnitTokens - 1) / cuda::kUnitTokens - first) return false;
+    pairs[i].done.resize(d.units);
+  }
   for (int w = 0; w < record[0]; ++w) {
     int at = workers[w].decode * kv_heads + workers[w].kv_head, first = workers[w].first_unit, left = workers[w].units;
     while (left > 0) {
@@ -71,9 +82,11 @@ bool DecodesCovered(const int32_t* record, int32_t kv_heads) {
   return std::all_of(pairs.begin(), pairs.end(), WorkersAgree);
 }
 
-// Whether the parts of one row tile cover its columns once, in their order, and leave their sums in slots of their own.
-bool PartsCovered(const std::vector<PrefillTile>& parts, int64_t seen, int32_t kv_heads, std::set<int>& slots) {
-  int next = 0;
+// Whether the parts of one row tile cover its columns, from that of position `first` to that before `seen`, once, in
+// their order, and leave their sums in slots of their own.
+bool PartsCovered(const std::vector<PrefillTile>& parts, int32_t first, int64_t seen, int32_t kv_heads,
+                  std::set<int>& slots) {
+  int next = first / cuda::PrefillCols(128);
   for (size_t i = 0; i < parts.size(); ++i) {
     const PrefillTile& t = parts[i];
     if (t.part != static_cast<int>(i) || t.parts != static_cast<int>(parts.size()) || t.first_tile != next ||
@@ -109,7 +122,10 @@ bool TilesCovered(const int32_t* record, const Batch& b, int32_t kv_heads, int32
       std::vector<PrefillTile>& parts = found[{static_cast<int>(s), r}];
       std::sort(parts.begin(), parts.end(), [](const auto& x, const auto& y) { return x.part < y.part; });
       const int last_row = std::min(r + cuda::kPrefillRows, query_len * group) - 1;
-      if (!PartsCovered(parts, b.seq_len[s] - query_len + last_row / group + 1, kv_heads, slots)) return false;
+      const int before = b.seq_len[s] - query_len;
+      if (!PartsCovered(parts, b.FirstSeen(before + r / group), before + last_row / group + 1, kv_heads, slots)) {
+        return false;
+      }
     }
   }
   return wanted == found.size() && (slots.empty() || *slots.rbegin() < prefill_workers);
@@ -127,12 +143,76 @@ Batch RandomBatch(std::mt19937& rng) {
   return b;
 }
 
+// FlashInfer's record, on the host alone: each decode's parts cover its positions once and are merged into its row, and
+// each (tile, head) of the others is dealt once.
+bool FlashInferCovered(const int32_t* r, const cuda::FlashInferLayout& o, const ops::AttentionPlanSize& size,
+                       const Batch& b, const ops::AttentionPlanParams& p, int multiprocessors) {
+  const int works = size.decode_workers & ~cuda::kFlashInferSplit;
+  const bool split = (size.decode_workers & cuda::kFlashInferSplit) != 0;
+  const auto* valid = reinterpret_cast<const uint8_t*>(r + o.valid);
+  std::set<std::tuple<int, int, int>> done, dealt;
+  for (int w = 0; w < works; ++w) {
+    if (valid[w] == 0) continue;
+    if (!done.insert({r[o.requests + w], r[o.q_tiles + w], r[o.kv_tiles + w]}).second) return false;
+  }
+  const int group = p.num_q_heads / p.num_kv_heads, q_tiles = (group + 15) / 16;
+  size_t wanted = 0, items = 0;
+  for (int s = 0; s < p.num_seqs; ++s) {
+    const int query_len = b.query_start[s + 1] - b.query_start[s];
+    if (query_len == 0 || b.seq_len[s] == 0) continue;
+    if (query_len > 1) {
+      items += static_cast<size_t>((query_len + 127) / 128) * p.num_q_heads;
+      continue;
+    }
+    const int parts = split ? (b.seq_len[s] + r[o.chunk] - 1) / r[o.chunk] : 1;
+    wanted += static_cast<size_t>(parts) * q_tiles;
+    for (int i = 0; i < parts * q_tiles; ++i) {
+      if (done.count({s, i / parts, i % parts}) == 0) return false;
+    }
+    const int row = b.query_start[s];
+    if (r[o.merge_start + row + 1] - r[o.merge_start + row] != parts || row >= r[o.rows]) return false;
+    if (r[o.out_start + s] != (split ? r[o.merge_start + row] : row)) return false;
+  }
+  for (int i = 0; i < r[o.item_start + multiprocessors]; ++i) {
+    if (!dealt.insert({r[o.seqs + i], r[o.tiles + i], r[o.heads + i]}).second) return false;
+  }
+  return done.size() == wanted && dealt.size() == items && size.prefill_tiles == static_cast<int>(items);
+}
+
+void CheckFlashInferPlan(Checks& c, std::mt19937& rng, int round) {
+  const Batch b = RandomBatch(rng);
+  const int kv_heads = 1 + rng() % 8, multiprocessors = 1 + rng() % 140;
+  ops::AttentionPlanParams p;
+  p.query_start = b.query_start.data();
+  p.seq_len = b.seq_len.data();
+  p.num_seqs = static_cast<int32_t>(b.seq_len.size());
+  p.num_q_heads = kv_heads * static_cast<int>(1 + rng() % 20);
+  p.num_kv_heads = kv_heads;
+  p.head_dim = 128;
+  p.block_size = 16 << rng() % 4;
+  p.max_blocks = 20000 / p.block_size + 1;
+  const auto bound = cuda::FlashInferBound(
+      {p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, multiprocessors);
+  if (rng() % 2 == 0) p.decode_workers = bound.decode_workers;
+  std::vector<int32_t> record(bound.record_ints, -1);
+  p.record = record.data();
+  p.record_capacity = bound.record_ints;
+  const auto size = cuda::MakeFlashInferPlan(p, multiprocessors);
+  const auto o = cuda::FlashInferLayout::Of(size.decode_workers & ~cuda::kFlashInferSplit, size.prefill_tiles,
+                                            p.num_seqs, b.query_start.back(), multiprocessors);
+  const std::string label = "flashinfer plan round " + std::to_string(round);
+  c.ExpectTrue(label + ": size", o.total == size.record_ints && o.total <= bound.record_ints);
+  c.ExpectTrue(label + ": covered", FlashInferCovered(record.data(), o, size, b, p, multiprocessors));
+}
+
 }  // namespace
 
 void CheckPlan(Checks& c) {
   std::mt19937 rng(7);
+  for (int round = 0; round < 400; ++round) CheckFlashInferPlan(c, rng, round);
   for (int round = 0; round < 400; ++round) {
-    const Batch b = RandomBatch(rng);
+    Batch b = RandomBatch(rng);
+    if (rng() % 3 == 0) b.window = 1 + rng() % 3000;
     const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 8;
     const int max_workers = 1 + rng() % 300;
     const cuda::PlanDevice device{max_workers, rng() % 4 == 0 ? 0 : static_cast<int32_t>(1 + rng() % 200)};
@@ -144,6 +224,7 @@ void CheckPlan(Checks& c) {
     p.num_q_heads = kv_heads * group;
     p.num_kv_heads = kv_heads;
     p.head_dim = 128;
+    p.window = b.window;
     p.decode_workers = fixed ? max_workers : 0;
     const auto bound =
         cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, device);
@@ -156,7 +237,7 @@ void CheckPlan(Checks& c) {
     c.ExpectTrue(label + ": launch sizes", size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
                                                size.decode_workers <= max_workers &&
                                                (!fixed || size.decode_workers == max_workers));
-    c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), kv_heads));
+    c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), b, kv_heads));
     c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, kv_heads, group, device.prefill_workers));
   }
 }

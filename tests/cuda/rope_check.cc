@@ -98,6 +98,16 @@ void Expected(const Data& d, bool norm, bool k_in_place, std::vector<double>& qk
   }
 }
 
+// The cache after the op, of 8 bits: what it holds of the rows that are expected in it, and the bytes that were there.
+void ExpectFp8(Checks& c, const std::string& label, const Buffer& cache, std::vector<double> want, float scale,
+               double limit) {
+  std::vector<float> rounded(want.size());
+  for (size_t i = 0; i < want.size(); ++i) rounded[i] = static_cast<float>(want[i]) * (1.0f / scale);
+  Round(rounded, DType::kF8E4M3);
+  std::copy(rounded.begin(), rounded.end(), want.begin());
+  c.Expect(label, RelativeError(DownloadAs(cache.get(), want.size(), DType::kF8E4M3), want), limit);
+}
+
 void CheckFused(Checks& c, const Data& d) {
   const Shape& s = d.s;
   std::vector<double> want_qkv, want_k, want_v;
@@ -127,6 +137,20 @@ void CheckFused(Checks& c, const Data& d) {
   c.Expect(label + " q", RelativeError(DownloadAs(qkv.get(), want_qkv.size(), d.t), want_qkv), Tolerance(d.t));
   c.Expect(label + " k", RelativeError(DownloadAs(kc.get(), want_k.size(), d.t), want_k), Tolerance(d.t));
   c.Expect(label + " v", RelativeError(DownloadAs(vc.get(), want_v.size(), d.t), want_v), 0.0);
+
+  // Into a cache of 8 bits. 0.25 is exact with either scale. A K that the device rounds to d.t first may be a step of
+  // its code away from the one rounded at once.
+  const Buffer q8 = UploadAs(d.qkv, d.t);
+  const std::vector<float> of_k(d.CacheSize(), 0.25f / 0.5f), of_v(d.CacheSize(), 0.25f / 2.0f);
+  const Buffer k8 = UploadAs(of_k, DType::kF8E4M3), v8 = UploadAs(of_v, DType::kF8E4M3);
+  p.cache = {k8.get(), v8.get(), d.blocks, s.kv_heads, s.block_size, s.dim, DType::kF8E4M3, 0.5f, 2.0f};
+  p.q = q8.get();
+  p.k = q8.as<char>() + s.q_heads * s.dim * size;
+  p.v = q8.as<char>() + (s.q_heads + s.kv_heads) * s.dim * size;
+  c.Get<ops::RopeKvWriteFn>(OpId::kRopeKvWrite, d.t, 0, ops::kFeatureInterleavedRope)(p, {});
+  c.Expect(label + " fp8 q", RelativeError(DownloadAs(q8.get(), want_qkv.size(), d.t), want_qkv), Tolerance(d.t));
+  ExpectFp8(c, label + " fp8 k", k8, want_k, 0.5f, d.t == DType::kF32 ? 5e-3 : 2e-2);
+  ExpectFp8(c, label + " fp8 v", v8, want_v, 2.0f, 0.0);
 }
 
 void CheckSeparate(Checks& c, const Data& d) {
@@ -166,6 +190,20 @@ void CheckSeparate(Checks& c, const Data& d) {
                                              {});
   c.Expect(s.Label("kv_write k", d.t), RelativeError(DownloadAs(kc.get(), want_k.size(), d.t), want_k), 0.0);
   c.Expect(s.Label("kv_write v", d.t), RelativeError(DownloadAs(vc.get(), want_v.size(), d.t), want_v), 0.0);
+
+  const std::vector<float> of_k(d.CacheSize(), 0.25f / 0.5f), of_v(d.CacheSize(), 0.25f / 2.0f);
+  const Buffer k8 = UploadAs(of_k, DType::kF8E4M3), v8 = UploadAs(of_v, DType::kF8E4M3);
+  c.Get<ops::KvWriteFn>(OpId::kKvWrite, d.t)(
+      {{k8.get(), v8.get(), d.blocks, s.kv_heads, s.block_size, s.dim, DType::kF8E4M3, 0.5f, 2.0f},
+       base + s.q_heads * s.dim * size,
+       base + (s.q_heads + s.kv_heads) * s.dim * size,
+       slots.as<int64_t>(),
+       s.stride(),
+       s.stride(),
+       s.tokens},
+      {});
+  ExpectFp8(c, s.Label("kv_write fp8 k", d.t), k8, want_k, 0.5f, 0.0);
+  ExpectFp8(c, s.Label("kv_write fp8 v", d.t), v8, want_v, 2.0f, 0.0);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // The device sampler against the CPU arm: the same token for the same (logits, rule, seed, counter). A draw within
 // rounding of the border between two tokens may fall on either side, so a few in ten thousand may differ.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "ops/contract/logprobs.h"
 #include "ops/contract/sampling.h"
 #include "support.h"
 
@@ -17,6 +19,9 @@ struct Batch {
   std::vector<float> logits;
   std::vector<ops::SampleRow> rows;
   std::vector<int32_t> ban_ids, ban_start = {0};
+  std::vector<ops::PenaltyRow> penalties = {};  // empty, or one a row
+  std::vector<ops::TokenBias> biases = {};
+  std::vector<ops::TokenTally> counts = {};
 
   void Add(std::vector<float> row, const ops::SampleRow& rule, const std::vector<int32_t>& bans = {}) {
     logits.insert(logits.end(), row.begin(), row.end());
@@ -34,6 +39,9 @@ std::vector<int32_t> RunCpu(const Batch& b) {
   Parallel(static_cast<int64_t>(b.rows.size()), [&](int64_t r) {
     ops::SampleParams p{
         b.logits.data() + r * b.vocab, &tokens[r], &b.rows[r], b.ban_ids.data(), &b.ban_start[r], b.vocab, 1, b.vocab};
+    p.penalties = b.penalties.empty() ? nullptr : &b.penalties[r];
+    p.counts = b.counts.data();
+    p.biases = b.biases.data();
     fn(p, {});
   });
   return tokens;
@@ -42,10 +50,20 @@ std::vector<int32_t> RunCpu(const Batch& b) {
 std::vector<int32_t> RunCuda(Checks& c, const Batch& b) {
   const Buffer logits = Upload(b.logits), rows = Upload(b.rows), ids = Upload(b.ban_ids), start = Upload(b.ban_start);
   Buffer tokens(b.rows.size() * 4);
+  const Buffer penalties = Upload(b.penalties), counts = Upload(b.counts), biases = Upload(b.biases);
   const auto fn = c.Get<ops::SampleFn>(OpId::kSample, DType::kF32);
-  fn({logits.as<float>(), tokens.as<int32_t>(), rows.as<ops::SampleRow>(), ids.as<int32_t>(), start.as<int32_t>(),
-      b.vocab, static_cast<int32_t>(b.rows.size()), b.vocab},
-     {});
+  ops::SampleParams p{logits.as<float>(),
+                      tokens.as<int32_t>(),
+                      rows.as<ops::SampleRow>(),
+                      ids.as<int32_t>(),
+                      start.as<int32_t>(),
+                      b.vocab,
+                      static_cast<int32_t>(b.rows.size()),
+                      b.vocab};
+  p.penalties = b.penalties.empty() ? nullptr : penalties.as<ops::PenaltyRow>();
+  p.counts = counts.as<ops::TokenTally>();
+  p.biases = biases.as<ops::TokenBias>();
+  fn(p, {});
   return Download<int32_t>(tokens.get(), b.rows.size());
 }
 
@@ -101,6 +119,42 @@ void CheckRandom(Checks& c, int vocab, int rows) {
   Compare(c, "random", b, rows >= 400 ? 0.004 : 0.011);
 }
 
+// Penalties and biases of every kind, on rows of every kind; every fifth row has none.
+void CheckPenalties(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab + 1);
+  const auto unit = [&] { return static_cast<float>(rng() % 1000) / 1000.0f; };
+  Batch b{vocab, {}, {}, {}};
+  for (int r = 0; r < rows; ++r) {
+    std::vector<int32_t> bans;
+    if (r % 3 == 0) bans.push_back(static_cast<int32_t>(rng() % vocab));
+    b.Add(Logits(vocab, rng, r % 7), Rule(rng, vocab), bans);
+    ops::PenaltyRow p;
+    const int kind = r % 5;
+    if (kind > 0) p.count_row = r;
+    if (kind == 1 || kind == 4) p.repetition_penalty = 0.5f + 1.5f * unit();
+    if (kind == 2 || kind == 4) p.frequency_penalty = 2.0f * unit() - 0.7f;
+    if (kind == 3 || kind == 4) p.presence_penalty = 2.0f * unit() - 0.7f;
+    p.bias_begin = p.bias_end = static_cast<int32_t>(b.biases.size());
+    if (r % 2 == 0 && vocab > 3) {
+      std::vector<int32_t> ids(std::min(vocab, 20));
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + r) % vocab);
+      std::sort(ids.begin(), ids.end());
+      ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+      for (const int32_t id : ids) b.biases.push_back({id, 6.0f * unit() - 3.0f});
+      b.biases.push_back({vocab + 5, 100.0f});  // outside: passed over
+      p.bias_end = static_cast<int32_t>(b.biases.size());
+    }
+    b.penalties.push_back(p);
+    for (int i = 0; i < vocab; ++i) {
+      const uint64_t draw = rng() % 8;
+      b.counts.push_back(draw < 5 ? 0
+                                  : static_cast<ops::TokenTally>((draw == 5 ? 0 : 1 + rng() % 9) |
+                                                                 (draw < 7 ? ops::kTallyInPrompt : 0)));
+    }
+  }
+  Compare(c, "penalties", b, rows >= 400 ? 0.004 : 0.011);
+}
+
 void CheckSpecial(Checks& c, int vocab) {
   std::mt19937_64 rng(3);
   Batch b{vocab, {}, {}, {}};
@@ -126,12 +180,101 @@ void CheckSpecial(Checks& c, int vocab) {
   Compare(c, "special values", b, 0.0);
 }
 
+struct LogprobsAnswer {
+  std::vector<float> token, top, ids;
+  std::vector<int32_t> ranks, top_ids;
+};
+
+constexpr int kTops = 25;
+
+// Rows of logits, three listed ids each; every third token is one that was drawn.
+LogprobsAnswer RunLogprobs(ops::LogprobsFn fn, const std::vector<float>& logits, int vocab, bool on_device) {
+  const int rows = static_cast<int>(logits.size()) / vocab;
+  std::mt19937_64 rng(rows + vocab);
+  std::vector<int32_t> listed, drawn(rows);
+  std::vector<ops::LogprobsRow> asks(rows);
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < 3; ++i) listed.push_back(static_cast<int32_t>(rng() % (vocab + 1)) - (i == 0 ? 1 : 0));
+    drawn[r] = r % 9 == 0 ? -1 : static_cast<int32_t>(rng() % vocab);
+    asks[r].token = r % 3 == 0 ? ops::kDrawnToken : r % 3 == 1 ? -1 : static_cast<int32_t>(rng() % vocab);
+    asks[r].top_k = r % 4 == 0 ? 0 : 1 + static_cast<int32_t>(rng() % kTops);
+    asks[r].temperature = r % 2 == 0 ? 1.0f : 0.5f + 0.01f * static_cast<float>(rng() % 100);
+  }
+  LogprobsAnswer a{std::vector<float>(rows, 9.0f), std::vector<float>(rows * kTops, 9.0f),
+                   std::vector<float>(rows * 3, 9.0f), std::vector<int32_t>(rows, 9),
+                   std::vector<int32_t>(rows * kTops, 9)};
+  const Buffer d_logits = Upload(logits), d_listed = Upload(listed), d_drawn = Upload(drawn);
+  const Buffer token = Upload(a.token), top = Upload(a.top), ids = Upload(a.ids), ranks = Upload(a.ranks),
+               top_ids = Upload(a.top_ids);
+  for (int r = 0; r < rows; ++r) {
+    asks[r].ids = {(on_device ? d_listed.as<int32_t>() : listed.data()) + r * 3, r % 5 == 0 ? 3 : 0};
+    asks[r].id_logprobs = (on_device ? ids.as<float>() : a.ids.data()) + r * 3;
+  }
+  const Buffer d_asks = Upload(asks);
+  ops::LogprobsParams p{logits.data(), asks.data(), a.token.data(), a.ranks.data(), a.top_ids.data(), a.top.data(),
+                        vocab,         kTops,       rows,           vocab,          drawn.data()};
+  if (on_device) {
+    p = {d_logits.as<float>(),
+         d_asks.as<ops::LogprobsRow>(),
+         token.as<float>(),
+         ranks.as<int32_t>(),
+         top_ids.as<int32_t>(),
+         top.as<float>(),
+         vocab,
+         kTops,
+         rows,
+         vocab,
+         d_drawn.as<int32_t>()};
+  }
+  fn(p, {nullptr, 1});
+  if (!on_device) return a;
+  return {Download<float>(token.get(), a.token.size()), Download<float>(top.get(), a.top.size()),
+          Download<float>(ids.get(), a.ids.size()), Download<int32_t>(ranks.get(), a.ranks.size()),
+          Download<int32_t>(top_ids.get(), a.top_ids.size())};
+}
+
+// Largest difference, relative to what float32 keeps of a logprob; NaN and infinities must be in the same places.
+double LogprobError(const std::vector<float>& a, const std::vector<float>& b) {
+  double worst = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double e = std::abs(double{a[i]} - b[i]) / std::max(1.0, std::abs(double{b[i]}) / 32);
+    worst = e <= worst ? worst : std::isnan(e) ? INFINITY : e;
+  }
+  return worst;
+}
+
+void CheckLogprobs(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab + 2);
+  std::vector<float> logits;
+  for (int r = 0; r < rows; ++r) {
+    auto x = Logits(vocab, rng, r % 7);
+    if (r % 31 == 30) x[rng() % vocab] = NAN;
+    if (r % 31 == 29) x[rng() % vocab] = kInf;
+    if (r % 31 == 28) std::fill(x.begin(), x.end(), -kInf);
+    logits.insert(logits.end(), x.begin(), x.end());
+  }
+  ops::OpTable cpu;
+  ops::RegisterCpuOps(cpu);
+  const auto on_cpu = *cpu.Resolve<ops::LogprobsFn>({OpId::kLogprobs, ops::Device::kCpu, DType::kF32});
+  const auto want = RunLogprobs(on_cpu, logits, vocab, false);
+  const auto got = RunLogprobs(c.Get<ops::LogprobsFn>(OpId::kLogprobs, DType::kF32), logits, vocab, true);
+  const std::string label = "logprobs vocab " + std::to_string(vocab);
+  c.Expect(label + ": of tokens", LogprobError(got.token, want.token), 4e-6);
+  c.Expect(label + ": of the top", LogprobError(got.top, want.top), 4e-6);
+  c.Expect(label + ": of listed ids", LogprobError(got.ids, want.ids), 4e-6);
+  c.ExpectTrue(label + ": ranks", got.ranks == want.ranks);
+  c.ExpectTrue(label + ": top ids", got.top_ids == want.top_ids);
+}
+
 }  // namespace
 
 void CheckSample(Checks& c) {
   for (const int vocab : {1, 2, 7, 33, 1000}) {
     CheckRandom(c, vocab, c.small ? 60 : 700);
     if (vocab > 3) CheckSpecial(c, vocab);
+    CheckPenalties(c, vocab, c.small ? 60 : 400);
+    CheckLogprobs(c, vocab, 93);
   }
   if (c.small) return;
   CheckRandom(c, 32000, 700);
@@ -140,6 +283,10 @@ void CheckSample(Checks& c) {
   CheckRandom(c, 262144, 140);
   CheckRandom(c, 400000, 91);  // more than the blocks of a cluster hold
   CheckSpecial(c, 128256);
+  CheckPenalties(c, 128256, 140);
+  CheckPenalties(c, 400000, 91);
+  CheckLogprobs(c, 128256, 93);
+  CheckLogprobs(c, 400000, 62);
 }
 
 }  // namespace fastllm::cuda_check

@@ -52,6 +52,47 @@ void CheckKeep(Checks& c) {
   c.ExpectTrue("keep_tokens", Download<int32_t>(last.get(), 4) == std::vector<int32_t>({0, 1, 11, 7}));
 }
 
+// Against the CPU arm: rows reset or grown, tokens in the prompt and in the output, many times over, and full tallies.
+void CheckCounts(Checks& c, int vocab, int rows) {
+  std::mt19937_64 rng(vocab + rows);
+  std::vector<ops::TokenTally> counts(static_cast<size_t>(vocab) * rows);
+  for (auto& t : counts) t = static_cast<ops::TokenTally>(rng() % 4 == 0 ? ops::kMostCounted - rng() % 2 : rng() % 3);
+  std::vector<ops::CountSegment> segments;
+  std::vector<int32_t> ids, kept(rows), count_rows(rows), slots(rows, -1);
+  for (int r = rows - 1; r >= 0; r -= 2) {
+    ops::CountSegment s{r, static_cast<int32_t>(ids.size()), 0, static_cast<int32_t>(rng() % 300), rng() % 2 == 0};
+    for (int i = 0; i < s.num_prompt + static_cast<int>(rng() % 500); ++i) {
+      ids.push_back(static_cast<int32_t>(rng() % std::min(vocab, rng() % 2 == 0 ? 5 : 1000)));
+    }
+    s.end = static_cast<int32_t>(ids.size());
+    segments.push_back(s);
+  }
+  for (int r = 0; r < rows; ++r) {
+    kept[r] = static_cast<int32_t>(rng() % vocab);
+    count_rows[r] = r % 3 == 0 ? -1 : r;
+  }
+  const Buffer d_counts = Upload(counts), d_segments = Upload(segments), d_ids = Upload(ids), d_kept = Upload(kept),
+               d_rows = Upload(count_rows), d_slots = Upload(slots);
+  ops::CountTokensParams count{counts.data(), segments.data(), ids.data(), static_cast<int32_t>(segments.size()), rows,
+                               vocab};
+  ops::KeepTokensParams keep{nullptr,       kept.data(),       slots.data(), rows, 0,
+                             counts.data(), count_rows.data(), rows,         vocab};
+  ops::OpTable cpu;
+  ops::RegisterCpuOps(cpu);
+  (*cpu.Resolve<ops::CountTokensFn>({OpId::kCountTokens, ops::Device::kCpu, DType::kF32}))(count, {});
+  (*cpu.Resolve<ops::KeepTokensFn>({OpId::kKeepTokens, ops::Device::kCpu, DType::kF32}))(keep, {});
+  count.counts = keep.counts = d_counts.as<ops::TokenTally>();
+  count.segments = d_segments.as<ops::CountSegment>();
+  count.ids = d_ids.as<int32_t>();
+  keep.tokens = d_kept.as<int32_t>();
+  keep.slots = d_slots.as<int32_t>();
+  keep.count_rows = d_rows.as<int32_t>();
+  c.Get<ops::CountTokensFn>(OpId::kCountTokens, DType::kF32)(count, {});
+  c.Get<ops::KeepTokensFn>(OpId::kKeepTokens, DType::kF32)(keep, {});
+  c.ExpectTrue("count_tokens vocab " + std::to_string(vocab) + " rows " + std::to_string(rows),
+               Download<ops::TokenTally>(d_counts.get(), counts.size()) == counts);
+}
+
 void CheckRandomFill(Checks& c, DType t) {
   constexpr int64_t kCount = 100003;
   ops::RandomFillParams p;
@@ -123,6 +164,7 @@ void CheckLinear(Checks& c, DType t, int m, int n, int k, bool bias, bool f32, b
 void CheckStep(Checks& c) {
   for (const int tokens : {1, 255, 600}) CheckFeed(c, tokens, 1 + tokens / 3, 1 + tokens / 10);
   CheckKeep(c);
+  for (const int vocab : {5, 1001, 32000}) CheckCounts(c, vocab, 9);
   for (const DType t : kAllTypes) CheckRandomFill(c, t);
   for (const DType t : {DType::kF16, DType::kBF16}) {
     for (const int m : {1, 3, 8, 9, 16, 17, 32}) {

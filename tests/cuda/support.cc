@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -12,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 #include <utility>
+
+#include "ops/cpu/fp8.h"
 
 namespace fastllm::cuda_check {
 
@@ -58,6 +61,11 @@ float FromBits(uint16_t bits, DType t) {
 
 Buffer UploadAs(const std::vector<float>& v, DType t) {
   if (t == DType::kF32) return Upload(v);
+  if (t == DType::kF8E4M3) {
+    std::vector<uint8_t> codes(v.size());
+    std::transform(v.begin(), v.end(), codes.begin(), ops::cpu::FloatToFp8);
+    return Upload(codes);
+  }
   std::vector<uint16_t> bits(v.size());
   for (size_t i = 0; i < v.size(); ++i) bits[i] = ToBits(v[i], t);
   return Upload(bits);
@@ -65,6 +73,12 @@ Buffer UploadAs(const std::vector<float>& v, DType t) {
 
 std::vector<float> DownloadAs(const void* device, size_t n, DType t) {
   if (t == DType::kF32) return Download<float>(device, n);
+  if (t == DType::kF8E4M3) {
+    const auto codes = Download<uint8_t>(device, n);
+    std::vector<float> v(n);
+    std::transform(codes.begin(), codes.end(), v.begin(), ops::cpu::Fp8ToFloat);
+    return v;
+  }
   const auto bits = Download<uint16_t>(device, n);
   std::vector<float> v(n);
   for (size_t i = 0; i < n; ++i) v[i] = FromBits(bits[i], t);
@@ -73,6 +87,10 @@ std::vector<float> DownloadAs(const void* device, size_t n, DType t) {
 
 void Round(std::vector<float>& v, DType t) {
   if (t == DType::kF32) return;
+  if (t == DType::kF8E4M3) {
+    for (float& x : v) x = ops::cpu::Fp8ToFloat(ops::cpu::FloatToFp8(x));
+    return;
+  }
   for (float& x : v) x = FromBits(ToBits(x, t), t);
 }
 
@@ -109,8 +127,13 @@ void Parallel(int64_t n, const std::function<void(int64_t)>& body) {
 
 double Tolerance(DType t) { return t == DType::kF32 ? 1e-6 : t == DType::kF16 ? 4e-4 : 3e-3; }
 
-ops::AnyFn Checks::Find(OpId op, DType t, int32_t head_dim, uint32_t features) {
-  auto r = table_.Find({op, ops::Device::kCuda, t, head_dim, features});
+bool Checks::Has(ops::Backend backend) const {
+  return std::any_of(table_.entries().begin(), table_.entries().end(),
+                     [backend](const ops::OpEntry& e) { return e.backend == backend; });
+}
+
+ops::AnyFn Checks::Find(OpId op, DType t, int32_t head_dim, uint32_t features, ops::Backend backend) {
+  auto r = table_.Find({op, ops::Device::kCuda, t, head_dim, features, backend});
   if (!r.ok()) throw std::runtime_error(r.status().ToString());
   used_.insert(r.value()->name);
   return r.value()->fn;

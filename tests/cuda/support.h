@@ -80,9 +80,11 @@ class Checks {
 
   // The CUDA function of an op; remembers that its entry was used.
   template <typename Fn>
-  Fn Get(OpId op, DType t, int32_t head_dim = 0, uint32_t features = 0) {
-    return reinterpret_cast<Fn>(Find(op, t, head_dim, features));
+  Fn Get(OpId op, DType t, int32_t head_dim = 0, uint32_t features = 0, ops::Backend backend = ops::Backend::kAny) {
+    return reinterpret_cast<Fn>(Find(op, t, head_dim, features, backend));
   }
+  // Whether this build has an entry of the backend.
+  bool Has(ops::Backend backend) const;
   void Expect(const std::string& what, double error, double limit);
   void ExpectTrue(const std::string& what, bool ok) { Expect(what, ok ? 0.0 : 1.0, 0.0); }
   // Entries of the table that no check used.
@@ -93,7 +95,7 @@ class Checks {
   const bool small;
 
  private:
-  ops::AnyFn Find(OpId op, DType t, int32_t head_dim, uint32_t features);
+  ops::AnyFn Find(OpId op, DType t, int32_t head_dim, uint32_t features, ops::Backend backend);
 
   ops::OpTable table_;
   std::set<std::string> used_;
@@ -105,8 +107,10 @@ void CheckRows(Checks& c);
 void CheckRope(Checks& c);
 void CheckPlan(Checks& c);
 void CheckAttention(Checks& c);
+void CheckSanitized(Checks& c);  // attention in a few seconds under a sanitizer
 void CheckSample(Checks& c);
 void CheckStep(Checks& c);
+void CheckFp8(Checks& c);
 
 inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 

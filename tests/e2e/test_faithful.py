@@ -32,16 +32,16 @@ def test_logits_are_near_those_of_float32(golden):
     assert np.quantile(errors, 0.99) <= P99
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_float32_mode_with_each_cache(golden, kv_cache_dtype):
     """Rounding of the cache alone costs little, and none at all in float32."""
-    bound = {"float32": 2e-3, "float16": 0.02, "bfloat16": 0.2}[kv_cache_dtype]
+    bound = {"float32": 2e-3, "float16": 0.02, "bfloat16": 0.2, "int8": 0.45}[kv_cache_dtype]
     probe = LogitProbe(smollm2_gguf(), num_threads=2, cpu_precision="float32", kv_cache_dtype=kv_cache_dtype)
     errors = np.concatenate([top5_errors(probe, p, chunk=512) for p in golden[:3]])
     assert np.quantile(errors, 0.99) <= bound
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_bits_do_not_depend_on_chunks(golden, kv_cache_dtype):
     probe = LogitProbe(smollm2_gguf(), num_threads=2, kv_cache_dtype=kv_cache_dtype)
     ids = golden[1]["prompt_ids"][:60]

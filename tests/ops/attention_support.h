@@ -28,6 +28,8 @@ struct Batch {
   std::vector<Seq> seqs;
   int max_blocks = 0;
   int q_stride = 0;
+  int window = 0;
+  float softcap = 0.0f;
   std::vector<float> k, v, q, out;
   std::vector<int32_t> query_start{0}, seq_len, table;
 
@@ -92,7 +94,17 @@ struct Batch {
     p.max_blocks = max_blocks;
     p.num_q_heads = shape.q_heads;
     p.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+    p.window = window;
+    p.logit_softcap = softcap;
     return p;
+  }
+
+  // Takes away what no row's window holds: entries of the block table point outside the cache.
+  void DropUnseenBlocks() {
+    for (size_t s = 0; s < seqs.size(); ++s) {
+      const int first = std::max(0, seqs[s].seq_len - seqs[s].query_len - window + 1);
+      for (int b = 0; (b + 1) * shape.block_size <= first; ++b) table[s * max_blocks + b] = 1 << 30;
+    }
   }
 
   std::vector<double> Reference() const {
@@ -103,17 +115,20 @@ struct Batch {
         const int last = seqs[s].seq_len - seqs[s].query_len + r;
         for (int h = 0; h < shape.q_heads; ++h) {
           const size_t token = query_start[s] + r;
-          std::vector<double> w(last + 1);
-          for (int j = 0; j <= last; ++j) {
+          const int first = window > 0 ? std::max(0, last - window + 1) : 0;
+          std::vector<double> w(last + 1, -INFINITY);
+          for (int j = first; j <= last; ++j) {
+            w[j] = 0.0;
             for (int d = 0; d < dim; ++d) {
               w[j] += static_cast<double>(q[token * q_stride + h * dim + d]) * k[CacheAt(s, j, h / group) + d];
             }
             w[j] /= std::sqrt(static_cast<double>(dim));
+            if (softcap > 0.0f) w[j] = softcap * std::tanh(w[j] / softcap);
           }
           const double max = *std::max_element(w.begin(), w.end());
           double sum = 0;
           for (double& x : w) sum += x = std::exp(x - max);
-          for (int j = 0; j <= last; ++j) {
+          for (int j = first; j <= last; ++j) {
             for (int d = 0; d < dim; ++d) {
               want[(token * shape.q_heads + h) * dim + d] += w[j] / sum * v[CacheAt(s, j, h / group) + d];
             }

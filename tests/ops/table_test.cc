@@ -12,15 +12,18 @@
 namespace fastllm::ops {
 namespace {
 
-constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm,     OpId::kRope,
-                            OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,     OpId::kSample,
-                            OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,      OpId::kRopeKvWrite,
-                            OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear, OpId::kQuantEmbedding,
-                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,  OpId::kLinearSiluMul};
+constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::kRmsNorm,      OpId::kRope,
+                            OpId::kKvWrite,       OpId::kPagedAttention, OpId::kSiluMul,      OpId::kSample,
+                            OpId::kProcessLogits, OpId::kLogprobs,       OpId::kLinear,       OpId::kRopeKvWrite,
+                            OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear,  OpId::kQuantEmbedding,
+                            OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,   OpId::kLinearSiluMul,
+                            OpId::kCountTokens,   OpId::kQuantizeFp8,    OpId::kFp8Linear,    OpId::kRmsNormFp8,
+                            OpId::kSiluMulFp8,    OpId::kHalfLinear,     OpId::kHalfEmbedding};
 
-// Attention on the CPU needs no plan, and its MLP no fused product.
+// Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings.
 bool IsCpuOp(OpId op) {
-  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul;
+  return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul &&
+         op != OpId::kRmsNormFp8 && op != OpId::kSiluMulFp8;
 }
 
 void Fn1() {}
@@ -90,6 +93,26 @@ TEST(OpTable, HighestPriorityThenFirstRegistered) {
   EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32, 64}).value()->name, "dim64");
   EXPECT_STREQ(t.Find({OpId::kRope, Device::kCpu, DType::kF32, 128}).value()->name, "first");
   EXPECT_EQ(t.Resolve<AnyFn>({OpId::kRope, Device::kCpu, DType::kF32, 64}).value(), &Fn2);
+}
+
+TEST(OpTable, ABackendThatIsAskedForWinsOverPriority) {
+  OpTable t;
+  OpEntry other{OpId::kPagedAttention, Device::kCuda, DType::kBF16, 128, kFeatureGqa, 0, "other", Fn2};
+  other.backend = Backend::kFlashInfer;
+  t.Register(other);
+  t.Register({OpId::kPagedAttention, Device::kCuda, DType::kBF16, 0, kFeatureGqa, 5, "own", Fn1});
+  const auto find = [&t](Backend b, int32_t head_dim, uint32_t features) {
+    return t.Find({OpId::kPagedAttention, Device::kCuda, DType::kBF16, head_dim, features, b});
+  };
+  EXPECT_STREQ(find(Backend::kAny, 128, 0).value()->name, "own");
+  EXPECT_STREQ(find(Backend::kFastllm, 128, 0).value()->name, "own");
+  EXPECT_STREQ(find(Backend::kFlashInfer, 128, 0).value()->name, "other");
+  EXPECT_EQ(
+      find(Backend::kFlashInfer, 64, kFeatureSoftcap).status().message(),
+      "no implementation of op paged_attention: required device cuda, dtype bf16, head_dim 64, features softcap, "
+      "backend flashinfer; other supports device cuda, dtype bf16, head_dim 128, features gqa, backend flashinfer "
+      "(missing: head_dim 64, features softcap); own supports device cuda, dtype bf16, head_dim any, features gqa, "
+      "backend fastllm (missing: features softcap, backend flashinfer)");
 }
 
 TEST(OpTable, MissingFeatureFallsBackToAnEntryThatHasIt) {

@@ -2,15 +2,18 @@
 #include "ops/cpu/team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "ops/cpu/parallel.h"
+#include "ops/table/threads.h"
 
 namespace fastllm::ops::cpu {
 namespace {
@@ -107,6 +110,38 @@ TEST(Team, EachThreadHasItsOwnAndEndsItWithItself) {
   }
   for (std::thread& t : callers) t.join();
   EXPECT_EQ(total, 4 * 100 * 2);
+}
+
+TEST(Team, PinnedThreadsHaveACoreEach) {
+  std::thread([] {  // a thread of its own: the others of this program stay free
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    const int32_t count = CPU_COUNT(&allowed);
+    std::vector<cpu_set_t> masks(static_cast<size_t>(count));
+    Team::OfThisThread().Run(count, kMuch, [](const Team::Member&) {});  // helpers that are there before
+    ASSERT_TRUE(PinThreads(count).ok());
+    Team::OfThisThread().Run(count, kMuch, [&](const Team::Member& m) {
+      EXPECT_EQ(sched_getaffinity(0, sizeof(cpu_set_t), &masks[m.index()]), 0);
+    });
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (const cpu_set_t& mask : masks) {
+      EXPECT_EQ(CPU_COUNT(&mask), 1);
+      CPU_OR(&all, &all, &mask);
+    }
+    EXPECT_TRUE(CPU_EQUAL(&all, &allowed));
+  })
+      .join();
+}
+
+TEST(Team, PinningMoreThreadsThanCoresIsRefused) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  const Status status = PinThreads(CPU_COUNT(&allowed) + 1);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("may use " + std::to_string(CPU_COUNT(&allowed))), std::string::npos);
+  EXPECT_GE(PhysicalCores(), 1);
+  EXPECT_LE(PhysicalCores(), CPU_COUNT(&allowed));
 }
 
 }  // namespace

@@ -65,10 +65,11 @@ void Resolver::ResolveDevice() {
        config_.runtime.device == "auto" ? "the best device of this build" : "set by the user");
   Note("dtype", device_.dtype, config_.model.dtype == "auto" ? device_.dtype_reason : "set by the user");
   Note("cpu_precision", config_.model.cpu_precision,
-       config_.model.cpu_precision == "auto" ? "quantised weights are used as they are stored" : "set by the user");
+       config_.model.cpu_precision == "auto" ? "weights of 16 bits or fewer are used as they are stored"
+                                             : "set by the user");
   const int32_t wanted = config_.runtime.cpu_threads;
   out_.num_threads = wanted > 0 ? wanted : std::max(1, device_.usable_cores);
-  std::string reason = "every core that the process may use";
+  std::string reason = "every physical core that affinity and CPU quota allow";
   if (wanted > 0) reason = "set by the user";
   if (wanted > device_.usable_cores) reason += "; more than the " + Str(device_.usable_cores) + " usable cores";
   Note("num_threads", Str(out_.num_threads), reason);
@@ -214,7 +215,7 @@ Status Resolver::ResolveKvBlocks() {
        : quantized     ? "bfloat16"
                        : device_.dtype,
        dtype != "auto" ? "set by the user"
-       : quantized     ? "the weights are quantised"
+       : quantized     ? "the weights have 16 bits or fewer"
                        : "the weights are " + device_.dtype);
   Note("kv_cache_bytes", Str(blocks * model_.kv_bytes_per_block),
        "num_kv_blocks of " + Str(model_.kv_bytes_per_block) + " bytes");

@@ -14,7 +14,7 @@ namespace fastllm {
 
 struct ModelFacts {
   int32_t max_position_embeddings = 0;
-  bool has_quantized_weights = false;  // that are computed with as they are stored
+  bool has_quantized_weights = false;  // or of 16 bits, that are computed with as such
   int64_t kv_bytes_per_block = 0;      // over all layers, for the configured block_size
 };
 

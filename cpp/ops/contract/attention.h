@@ -10,8 +10,14 @@ namespace fastllm::ops {
 // and sees positions 0..p, whose K and V are already in the cache (its own included). Query head h reads KV head
 // h / (num_q_heads / num_kv_heads) (GQA). out = softmax(scale * q k^T) v, softmax in float32.
 //
+// Variants, which an implementation may lack (Feature bits of the op table):
+// - window > 0: the row sees positions max(0, p - window + 1)..p. Blocks that no row of the sequence sees are not read:
+//   their entries of the block table may be anything, and K and V there as well.
+// - logit_softcap > 0: a score x = scale * q k becomes logit_softcap * tanh(x / logit_softcap), before the mask.
+//
 // Backends that spread the work by a plan (CUDA) read the members from `plan` on; see attention_plan.h. The others
-// ignore them. Rows of a sequence that the plan leaves out are not written.
+// ignore them. Rows of a sequence that the plan leaves out are not written (the FlashInfer backend may zero those that
+// lie before the last row of another).
 struct PagedAttentionParams {
   KvCacheView cache;
   void* out = nullptr;                   // [num_tokens, num_q_heads, head_dim] contiguous
@@ -26,6 +32,8 @@ struct PagedAttentionParams {
   int32_t max_blocks = 0;
   int32_t num_q_heads = 0;
   float scale = 1.0f;
+  int32_t window = 0;             // 0: none; the plan must have been made with the same
+  float logit_softcap = 0.0f;     // 0: none
   const int32_t* plan = nullptr;  // device copy of the record, AttentionPlanSize::record_ints long
   int32_t decode_workers = 0;     // launch sizes of the plan, from AttentionPlanSize
   int32_t prefill_tiles = 0;

@@ -15,12 +15,18 @@ struct AttentionPlanParams {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;  // of the cache: kF8E4M3, or anything else for the same as dtype
+  // Of PagedAttentionParams; layers with other values need a plan of their own.
+  int32_t window = 0;
+  float logit_softcap = 0.0f;
   // Launch sizes that a captured graph was made with: the record fills the rest with empty work. 0: as many as it
   // takes.
   int32_t decode_workers = 0;
   int32_t prefill_tiles = 0;
   int32_t* record = nullptr;  // host, out; at least record_ints of AttentionPlanBound
   int64_t record_capacity = 0;
+  int32_t block_size = 0;  // of the cache
+  int32_t max_blocks = 0;  // row stride of the block table
 };
 
 // What a plan came to. Copy `record_ints` int32 to the device and hand the rest to PagedAttentionParams.
@@ -39,11 +45,12 @@ struct AttentionBoundParams {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
 };
 struct AttentionBound {
   int64_t record_ints = 0;
   int64_t workspace_bytes = 0;
-  int32_t decode_workers = 0;  // the most that a plan asks for; the grid to capture graphs with
+  int32_t decode_workers = 0;  // the most that a plan for so many sequences asks for; the grid to capture graphs with
 };
 using AttentionBoundFn = AttentionBound (*)(const AttentionBoundParams&);
 

@@ -19,6 +19,7 @@ class DeviceApi {
   virtual ~DeviceApi() = default;
 
   virtual const char* name() const = 0;
+  virtual int32_t compute_capability() const { return 0; }  // of CUDA: 90 for 9.0
   virtual DeviceMemoryInfo memory() const = 0;
 
   virtual void* CreateStream() const = 0;

@@ -14,6 +14,15 @@ struct KvCacheView {
   int32_t block_size = 0;
   int32_t head_dim = 0;
   DType dtype = DType::kF32;  // of the elements; K and V are rounded to it when they are written
+  // Of a kF8E4M3 cache alone: it holds e4m3(k * (1 / k_scale)), and a value of it stands for k_scale times as much.
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
+  // Of a kI8 cache alone: a scale for each row, [num_blocks, num_kv_heads, block_size]. A row of K (or V) of a head is
+  // written as round-to-even(x * (127 / amax)) with the scale amax / 127, amax its largest magnitude (below 1e-30 it
+  // counts as 0), and an element stands for its integer times the scale. A row that holds a NaN or an infinity has an
+  // infinite or NaN scale.
+  float* k_row_scales = nullptr;
+  float* v_row_scales = nullptr;
 };
 
 // cache[slot_mapping[t]] = (k[t], v[t]); slot = block * block_size + row. A negative slot is skipped.

@@ -4,10 +4,13 @@
 
 namespace fastllm::ops {
 
+// As LogprobsRow::token: the one in LogprobsParams::tokens.
+inline constexpr int32_t kDrawnToken = -2;
+
 // What is asked of one row.
 struct LogprobsRow {
   float temperature = 1.0f;      // > 0; logprobs of softmax(logits / temperature). 1 for raw logprobs
-  int32_t token = -1;            // its logprob and rank; -1: not asked
+  int32_t token = -1;            // its logprob and rank; -1: not asked; kDrawnToken
   int32_t top_k = 0;             // the most likely tokens, at most top_stride; higher logit first, then lower id
   List<int32_t> ids = {};        // logprobs of these
   float* id_logprobs = nullptr;  // [ids.size]
@@ -33,6 +36,7 @@ struct LogprobsParams {
   int32_t top_stride = 0;
   int32_t num_rows = 0;
   int32_t vocab = 0;
+  const int32_t* tokens = nullptr;  // [num_rows], or null where no row asks of a drawn token; -1: nothing is asked
 };
 using LogprobsFn = void (*)(const LogprobsParams&, const OpContext&);
 

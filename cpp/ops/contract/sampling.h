@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/contract/common.h"
+#include "ops/contract/logits.h"
 
 namespace fastllm::ops {
 
@@ -23,6 +23,24 @@ struct SampleRow {
 };
 inline constexpr float kGreedyTemperature = 1e-5f;
 
+// What is done to a row's logits before it is sampled, as process_logits does it (contract/logits.h): logit_bias ->
+// repetition -> frequency -> presence penalty. For rows whose tokens are known to the device alone; they are counted
+// by count_tokens and keep_tokens (contract/feed.h). Every default is off.
+struct PenaltyRow {
+  int32_t count_row = -1;  // of SampleParams::counts; negative: no penalties
+  int32_t bias_begin =
+      0;  // its part of SampleParams::biases: distinct ids, those outside the vocabulary are passed over
+  int32_t bias_end = 0;
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+};
+
+// How a token's count is kept: the times that it is in the output, at most kMostCounted, and a bit for the prompt.
+using TokenTally = uint16_t;
+inline constexpr TokenTally kTallyInPrompt = 0x8000;
+inline constexpr TokenTally kMostCounted = 0x7fff;
+
 // tokens[r] = a draw from logits[r, :]. Greedy ties go to the lowest id. Rows are independent of each other: the
 // same logits, row and bans give the same token in any batch. A row whose logits hold no finite value, or a NaN,
 // yields -1.
@@ -39,6 +57,9 @@ struct SampleParams {
   // -inf for every token that bans and filters left out. Stride logits_stride; may be logits itself. A row that
   // yields -1 is not written.
   float* filtered = nullptr;
+  const PenaltyRow* penalties = nullptr;  // [num_rows], or null: none
+  const TokenTally* counts = nullptr;     // [rows of counts, vocab]
+  const TokenBias* biases = nullptr;
 };
 using SampleFn = void (*)(const SampleParams&, const OpContext&);
 

@@ -24,15 +24,16 @@ constexpr int64_t kMaxSums = int64_t{1} << 23;
 
 struct CostedItem {
   AttentionItem item;
-  int64_t cost;    // row-position pairs
-  int32_t splits;  // of its positions
-  int64_t sums;    // where its sums start, when positions are split
+  int64_t cost;         // row-position pairs
+  int32_t first_split;  // of its positions
+  int32_t splits;
+  int64_t sums;  // where its sums start, when positions are split
 };
 
 // What one thread does at a time: an item, or one split of it.
 struct Unit {
   int32_t item;
-  int32_t split;  // -1: all
+  int32_t split;  // -1: all; else counted from the sequence's first position
   int64_t cost;
 };
 
@@ -87,9 +88,14 @@ int64_t BuildItems(const PagedAttentionParams& p, std::vector<CostedItem>& items
     const int32_t before = p.seq_len[s] - query_len;
     for (int32_t first = 0; first < query_len; first += tile) {
       const int32_t n = std::min(tile, query_len - first);
-      const int64_t cost = (int64_t{before} + first + (n + 1) / 2) * n * group;
-      const int32_t splits = (before + first + n + kAttentionSplit - 1) / kAttentionSplit;
-      for (int32_t h = 0; h < p.cache.num_kv_heads; ++h) items.push_back({{s, h, first, n}, cost, splits, 0});
+      int64_t seen = int64_t{before} + first + (n + 1) / 2;
+      if (p.window > 0) seen = std::min<int64_t>(seen, p.window);
+      const int64_t cost = seen * n * group;
+      const int32_t first_split = FirstSplit(p, {s, 0, first, n});
+      const int32_t splits = (before + first + n + kAttentionSplit - 1) / kAttentionSplit - first_split;
+      for (int32_t h = 0; h < p.cache.num_kv_heads; ++h) {
+        items.push_back({{s, h, first, n}, cost, first_split, splits, 0});
+      }
       total += cost * p.cache.num_kv_heads;
     }
   }
@@ -117,7 +123,9 @@ void BuildUnits(const std::vector<CostedItem>& items, bool split, std::vector<Un
       units.push_back({index, -1, items[i].cost});
       continue;
     }
-    for (int32_t s = 0; s < items[i].splits; ++s) units.push_back({index, s, items[i].cost / items[i].splits});
+    for (int32_t s = 0; s < items[i].splits; ++s) {
+      units.push_back({index, items[i].first_split + s, items[i].cost / items[i].splits});
+    }
   }
 }
 
@@ -150,7 +158,7 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
     if (units[i].split < 0) {
       k.attention(p, c.item, scratch + floats * thread);
     } else {
-      float* to = sums + c.sums + units[i].split * SumsFloats(p, c.item);
+      float* to = sums + c.sums + (units[i].split - c.first_split) * SumsFloats(p, c.item);
       k.attention_split(p, c.item, units[i].split, scratch + floats * thread, to);
     }
   });

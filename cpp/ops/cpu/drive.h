@@ -5,6 +5,7 @@
 #include "ops/contract/attention.h"
 #include "ops/contract/embedding.h"
 #include "ops/contract/feed.h"
+#include "ops/contract/fp8.h"
 #include "ops/contract/kv_cache.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/logits.h"
@@ -31,7 +32,9 @@ void WriteHeads(const Kernels& k, const KvCacheView& cache, const float* from, v
 // A slot or a table wider than its limit throws InternalError.
 void FeedTokens(const FeedTokensParams& p, const OpContext& ctx);
 void KeepTokens(const KeepTokensParams& p, const OpContext& ctx);
+void CountTokens(const CountTokensParams& p, const OpContext& ctx);
 void RandomFill(const RandomFillParams& p, const OpContext& ctx);
+void QuantizeFp8(const QuantizeFp8Params& p, const OpContext& ctx);
 
 void RunRmsNorm(const Kernels& k, const RmsNormParams& p, const OpContext& ctx);
 void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
@@ -39,6 +42,7 @@ void RunRope(const Kernels& k, const RopeParams& p, const OpContext& ctx);
 void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContext& ctx);
 void RunSiluMul(const Kernels& k, const SiluMulParams& p, const OpContext& ctx);
 void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx);
+void RunFp8Linear(const Kernels& k, const Fp8LinearParams& p, const OpContext& ctx);
 // Throws InternalError when the parts do not fit together.
 void RunQuantLinear(const QuantKernels& k, const QuantLinearParams& p, const OpContext& ctx);
 // An id outside the vocabulary throws InternalError.
@@ -55,6 +59,10 @@ void RmsNormOp(const RmsNormParams& p, const OpContext& ctx) {
 template <const Kernels& K>
 void LinearOp(const LinearParams& p, const OpContext& ctx) {
   RunLinear(K, p, ctx);
+}
+template <const Kernels& K>
+void Fp8LinearOp(const Fp8LinearParams& p, const OpContext& ctx) {
+  RunFp8Linear(K, p, ctx);
 }
 template <const QuantKernels& K>
 void QuantLinearOp(const QuantLinearParams& p, const OpContext& ctx) {
@@ -76,14 +84,15 @@ template <const Kernels& K>
 void SiluMulOp(const SiluMulParams& p, const OpContext& ctx) {
   RunSiluMul(K, p, ctx);
 }
-template <const Kernels& K>
-void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) {
-  RunAttention(K.attention, p, ctx);
-}
-// B for a bfloat16 cache.
+// B for a bfloat16 cache; a cache of 8 bits has the plain arm alone.
 template <const Kernels& K, const AttentionKernels& B>
 void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) {
+  if (p.cache.dtype == DType::kF8E4M3) return RunAttention(kPlainKernels.attention, p, ctx);
   RunAttention(p.cache.dtype == DType::kBF16 ? B : K.attention, p, ctx);
+}
+template <const Kernels& K>
+void AttentionOp(const PagedAttentionParams& p, const OpContext& ctx) {
+  RunAttention(p.cache.dtype == DType::kF8E4M3 ? kPlainKernels.attention : K.attention, p, ctx);
 }
 template <const Kernels& K>
 void SampleOp(const SampleParams& p, const OpContext& ctx) {

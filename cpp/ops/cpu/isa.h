@@ -13,12 +13,14 @@ enum class CpuIsa : uint8_t {
   kAvx512 = 2,      // AVX-512 F, BW, VL and DQ
   kAvx512Vnni = 3,  // and VNNI
   kAvx512Bf16 = 4,  // and BF16
+  kAmx = 5,         // and AMX with tiles of int8 and bfloat16
 };
 
-// "plain", "avx2", "avx512", "avx512_vnni", "avx512_bf16".
+// "plain", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx".
 const char* CpuIsaName(CpuIsa isa);
 
-// The best arm that this build holds and this processor and operating system can run (CPUID and XGETBV).
+// The best arm that this build holds and this processor and operating system can run (CPUID and XGETBV; for AMX the
+// system is asked for the tiles, once for the process).
 CpuIsa DetectCpuIsa();
 
 // Registers the plain arm and the vector arms up to min(max_isa, DetectCpuIsa()). With a lower max_isa, tests and

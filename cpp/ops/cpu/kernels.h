@@ -40,6 +40,16 @@ struct AttentionItem {
   int32_t num_tokens;
 };
 
+// The first position that the row at `pos` sees.
+static constexpr int32_t FirstSeen(int32_t window, int32_t pos) {
+  return window > 0 && pos >= window ? pos - window + 1 : 0;
+}
+// The split that an item's work begins with: that of the first position that its first row sees.
+static constexpr int32_t FirstSplit(const PagedAttentionParams& p, const AttentionItem& item) {
+  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
+  return FirstSeen(p.window, p.seq_len[item.seq] - query_len + item.first_token) / kAttentionSplit;
+}
+
 // The largest element and where it is first found. index is -1 when n is 0 or all are -inf.
 struct MaxResult {
   float value;
@@ -64,7 +74,8 @@ struct AttentionKernels {
   // The sums of one split of the positions.
   void (*attention_split)(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
                           float* sums);
-  // The output from the sums of all splits, sums + i * sums_stride being those of split i. They are overwritten.
+  // The output from the sums of all splits, sums + i * sums_stride being those of split FirstSplit() + i. They are
+  // overwritten.
   void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
 };
 

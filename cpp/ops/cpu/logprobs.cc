@@ -105,6 +105,15 @@ void LogprobsOfRow(const Kernels& k, const LogprobsRow& ask, const float* x, int
 
 bool AsksNothing(const LogprobsRow& ask) { return ask.token < 0 && ask.top_k <= 0 && ask.ids.size <= 0; }
 
+// With the token that is meant. A row of which nothing was drawn has no logprobs.
+LogprobsRow Resolve(const LogprobsParams& p, int64_t r) {
+  LogprobsRow ask = p.rows[r];
+  if (ask.token != kDrawnToken) return ask;
+  if (p.tokens[r] < 0) return {};
+  ask.token = p.tokens[r];
+  return ask;
+}
+
 }  // namespace
 
 void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx) {
@@ -123,7 +132,7 @@ void RunLogprobs(const Kernels& k, const LogprobsParams& p, const OpContext& ctx
   }
   Scratch* const of_thread = scratch.data();
   ParallelItems(p.num_rows, work, team, [&](int64_t r, int32_t thread) {
-    const LogprobsRow& ask = p.rows[r];
+    const LogprobsRow ask = Resolve(p, r);
     if (AsksNothing(ask)) return;
     const int64_t top = r * p.top_stride;
     const bool tops = ask.top_k > 0;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/fp8.h"
 #include "ops/cpu/half.h"
 #include "ops/cpu/kernels.h"
 
@@ -78,12 +79,17 @@ void Narrow(const float* x, int64_t n, DType to, void* out) {
       case DType::kF32: static_cast<float*>(out)[i] = x[i]; break;
       case DType::kF16: static_cast<uint16_t*>(out)[i] = FloatToHalf(x[i]); break;
       case DType::kBF16: static_cast<uint16_t*>(out)[i] = FloatToBFloat(x[i]); break;
+      case DType::kI8: break;  // never comes here: WriteHeads
+      case DType::kF8E4M3: static_cast<uint8_t*>(out)[i] = FloatToFp8(x[i]); break;
     }
   }
 }
 
-float CacheValue(const void* base, DType type, int64_t index) {
+// scale: of a cache of 8 bits.
+float CacheValue(const void* base, DType type, float scale, int64_t index) {
   if (type == DType::kF32) return static_cast<const float*>(base)[index];
+  if (type == DType::kI8) return static_cast<float>(static_cast<const int8_t*>(base)[index]) * scale;
+  if (type == DType::kF8E4M3) return Fp8ToFloat(static_cast<const uint8_t*>(base)[index]) * scale;
   const uint16_t bits = static_cast<const uint16_t*>(base)[index];
   return type == DType::kF16 ? HalfToFloat(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -93,6 +99,11 @@ int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, in
   const KvCacheView& c = p.cache;
   const int64_t block = p.block_table[static_cast<int64_t>(item.seq) * p.max_blocks + pos / c.block_size];
   return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
+}
+
+// Of the row at an offset: its own, or that of the cache.
+float RowScale(const KvCacheView& c, const float* rows, float all, int64_t offset) {
+  return c.dtype == DType::kI8 ? rows[offset / c.head_dim] : all;
 }
 
 // Softmax sums of one query row over some positions: acc = sum of exp(score - max) v.
@@ -109,8 +120,9 @@ RowSums SumsOfRow(const PagedAttentionParams& p, const AttentionItem& item, floa
   return {sums + row * stride, max, max + rows};
 }
 
-// Row `row` of the item: its last position, and where it lies in q and out.
+// Row `row` of the item: the positions that it sees, and where it lies in q and out.
 struct RowPlace {
+  int32_t first;
   int32_t last;
   const float* q;
   float* out;
@@ -122,9 +134,15 @@ RowPlace PlaceOf(const PagedAttentionParams& p, const AttentionItem& item, int32
   const int32_t at = item.first_token + row / group;
   const int64_t token = p.query_start[item.seq] + at;
   const int64_t head = static_cast<int64_t>(item.kv_head) * group + row % group;
-  return {p.seq_len[item.seq] - query_len + at,
+  const int32_t position = p.seq_len[item.seq] - query_len + at;
+  return {FirstSeen(p.window, position), position,
           static_cast<const float*>(p.q) + token * p.q_stride + head * p.cache.head_dim,
           static_cast<float*>(p.out) + (token * p.num_q_heads + head) * p.cache.head_dim};
+}
+
+float Score(const PagedAttentionParams& p, float dot) {
+  const float x = dot * p.scale;
+  return p.logit_softcap > 0.0f ? p.logit_softcap * std::tanh(x / p.logit_softcap) : x;
 }
 
 // One query row against positions [begin, end), in chunks with a running maximum.
@@ -134,14 +152,17 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
   *s.max = -std::numeric_limits<float>::infinity();
   *s.sum = 0.0f;
   for (int32_t d = 0; d < dim; ++d) s.acc[d] = 0.0f;
-  for (int32_t first = begin; first < end; first += kAttentionChunk) {
-    const int32_t n = end - first < kAttentionChunk ? end - first : kAttentionChunk;
+  int32_t n = 0;
+  for (int32_t first = begin; first < end; first += n) {
+    const int32_t room = kAttentionChunk - first % kAttentionChunk;
+    n = end - first < room ? end - first : room;
     float new_max = *s.max;
     for (int32_t j = 0; j < n; ++j) {
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache, p.cache.k_row_scales, p.cache.k_scale, at);
       float dot = 0.0f;
-      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, at + d);
-      scores[j] = dot * p.scale;
+      for (int32_t d = 0; d < dim; ++d) dot += q[d] * CacheValue(p.cache.k, p.cache.dtype, scale, at + d);
+      scores[j] = Score(p, dot);
       new_max = std::fmax(new_max, scores[j]);
     }
     const float correction = std::exp(*s.max - new_max);
@@ -150,8 +171,9 @@ void AttendRow(const PagedAttentionParams& p, const AttentionItem& item, const f
     for (int32_t j = 0; j < n; ++j) {
       const float weight = std::exp(scores[j] - new_max);
       const int64_t at = CacheOffset(p, item, first + j);
+      const float scale = RowScale(p.cache, p.cache.v_row_scales, p.cache.v_scale, at);
       *s.sum += weight;
-      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, at + d);
+      for (int32_t d = 0; d < dim; ++d) s.acc[d] += weight * CacheValue(p.cache.v, p.cache.dtype, scale, at + d);
     }
     *s.max = new_max;
   }
@@ -171,22 +193,31 @@ int32_t RowsOf(const PagedAttentionParams& p, const AttentionItem& item) {
   return item.num_tokens * (p.num_q_heads / p.cache.num_kv_heads);
 }
 
+// What a row sees of a split.
+void AttendSplit(const PagedAttentionParams& p, const AttentionItem& item, const RowPlace& place, int32_t split,
+                 float* scores, const RowSums& sums) {
+  const int32_t begin = split * kAttentionSplit;
+  const int32_t end = place.last + 1 < begin + kAttentionSplit ? place.last + 1 : begin + kAttentionSplit;
+  AttendRow(p, item, place.q, place.first > begin ? place.first : begin, end, scores, sums);
+}
+
 void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
                     float* sums) {
-  const int32_t begin = split * kAttentionSplit;
   for (int32_t r = 0; r < RowsOf(p, item); ++r) {
-    const RowPlace place = PlaceOf(p, item, r);
-    const int32_t end = place.last + 1 < begin + kAttentionSplit ? place.last + 1 : begin + kAttentionSplit;
-    AttendRow(p, item, place.q, begin, end, scratch, SumsOfRow(p, item, sums, r));
+    AttendSplit(p, item, PlaceOf(p, item, r), split, scratch, SumsOfRow(p, item, sums, r));
   }
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
   for (int32_t r = 0; r < RowsOf(p, item); ++r) {
     const RowPlace place = PlaceOf(p, item, r);
-    const RowSums total = SumsOfRow(p, item, sums, r);
-    for (int32_t split = 1; split * kAttentionSplit <= place.last; ++split) {
-      Join(total, SumsOfRow(p, item, sums + split * sums_stride, r), p.cache.head_dim);
+    const int32_t first = place.first / kAttentionSplit;
+    const auto sums_of = [&](int32_t split) {
+      return SumsOfRow(p, item, sums + (split - FirstSplit(p, item)) * sums_stride, r);
+    };
+    const RowSums total = sums_of(first);
+    for (int32_t split = first + 1; split * kAttentionSplit <= place.last; ++split) {
+      Join(total, sums_of(split), p.cache.head_dim);
     }
     for (int32_t d = 0; d < p.cache.head_dim; ++d) place.out[d] = total.acc[d] / *total.sum;
   }
@@ -201,10 +232,10 @@ void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* 
     const RowPlace place = PlaceOf(p, item, r);
     const RowSums total = {scores + kAttentionChunk, totals, totals + 1};
     const RowSums part = {total.acc + dim, parts, parts + 1};
-    for (int32_t begin = 0; begin <= place.last; begin += kAttentionSplit) {
-      const int32_t end = place.last + 1 < begin + kAttentionSplit ? place.last + 1 : begin + kAttentionSplit;
-      AttendRow(p, item, place.q, begin, end, scores, begin == 0 ? total : part);
-      if (begin > 0) Join(total, part, dim);
+    const int32_t first = place.first / kAttentionSplit;
+    for (int32_t split = first; split * kAttentionSplit <= place.last; ++split) {
+      AttendSplit(p, item, place, split, scores, split == first ? total : part);
+      if (split > first) Join(total, part, dim);
     }
     for (int32_t d = 0; d < dim; ++d) place.out[d] = total.acc[d] / *total.sum;
   }

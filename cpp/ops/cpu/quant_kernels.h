@@ -69,5 +69,6 @@ void DequantizeRow(const QuantWeight& w, int64_t row, float* out);
 extern const QuantKernels kPlainQuantKernels;
 extern const QuantKernels kAvx2QuantKernels;
 extern const QuantKernels kAvx512VnniQuantKernels;
+extern const QuantKernels kAmxQuantKernels;
 
 }  // namespace fastllm::ops::cpu

@@ -4,6 +4,8 @@
 
 #include "core/base/check.h"
 #include "ops/cpu/drive.h"
+#include "ops/cpu/fp8.h"
+#include "ops/cpu/int8_cache.h"
 #include "ops/cpu/parallel.h"
 
 namespace fastllm::ops::cpu {
@@ -43,10 +45,19 @@ void GatherRows(const GatherRowsParams& p, const OpContext& ctx) {
 }
 
 void WriteHeads(const Kernels& k, const KvCacheView& c, const float* from, void* to, int64_t slot) {
+  if (c.dtype == DType::kI8) {
+    return WriteInt8Heads(c, from, static_cast<int8_t*>(to), to == c.k ? c.k_row_scales : c.v_row_scales, slot);
+  }
+  const float inverse = 1.0f / (to == c.k ? c.k_scale : c.v_scale);
   const int64_t block = slot / c.block_size;
   const int64_t row = slot % c.block_size;
   for (int64_t h = 0; h < c.num_kv_heads; ++h) {
     const int64_t at = ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
+    if (c.dtype == DType::kF8E4M3) {
+      auto* codes = static_cast<uint8_t*>(to) + at;
+      for (int32_t d = 0; d < c.head_dim; ++d) codes[d] = FloatToFp8(from[h * c.head_dim + d] * inverse);
+      continue;
+    }
     k.narrow(from + h * c.head_dim, c.head_dim, c.dtype, static_cast<char*>(to) + at * DTypeSize(c.dtype));
   }
 }

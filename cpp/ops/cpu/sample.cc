@@ -18,8 +18,33 @@ bool AnyFinite(const float* x, int32_t n) {
   return std::any_of(x, x + n, [](float v) { return std::isfinite(v); });
 }
 
+// The row with what its PenaltyRow asks for, in scratch; x itself where that is nothing.
+const float* Penalized(const SampleParams& p, int32_t r, const float* x, SampleScratch& scratch) {
+  if (p.penalties == nullptr) return x;
+  const PenaltyRow& row = p.penalties[r];
+  if (row.count_row < 0 && row.bias_begin >= row.bias_end) return x;
+  float* const out = scratch.row.data();
+  std::copy(x, x + p.vocab, out);
+  for (int32_t i = row.bias_begin; i < row.bias_end; ++i) {
+    const TokenBias& b = p.biases[i];
+    if (b.id >= 0 && b.id < p.vocab) out[b.id] += b.bias;
+  }
+  if (row.count_row < 0) return out;
+  const TokenTally* const counts = p.counts + static_cast<int64_t>(row.count_row) * p.vocab;
+  const double repetition = row.repetition_penalty;
+  for (int32_t i = 0; i < p.vocab; ++i) {
+    if (counts[i] == 0) continue;
+    const int outputs = counts[i] & kMostCounted;
+    const double v = out[i];
+    const double scaled = v * (v > 0.0 ? 1.0 / repetition : repetition);
+    out[i] = static_cast<float>(
+        scaled - (double{row.frequency_penalty} * outputs + (outputs > 0 ? double{row.presence_penalty} : 0.0)));
+  }
+  return out;
+}
+
 int32_t SampleOne(const Kernels& k, const SampleParams& p, int32_t r, SampleScratch& scratch) {
-  const float* x = p.logits + r * p.logits_stride;
+  const float* x = Penalized(p, r, p.logits + r * p.logits_stride, scratch);
   float* const block_max = scratch.block_max.data();
   MaxResult max = k.max(x, p.vocab, block_max);
   if (max.has_nan || max.index < 0) return -1;
@@ -32,7 +57,7 @@ int32_t SampleOne(const Kernels& k, const SampleParams& p, int32_t r, SampleScra
     const int32_t* begin = p.ban_ids + p.ban_start[r];
     const int32_t* end = p.ban_ids + p.ban_start[r + 1];
     if (greedy && filtered == nullptr && std::find(begin, end, max.index) == end) return max.index;
-    std::copy(x, x + p.vocab, scratch.row.begin());
+    if (x != scratch.row.data()) std::copy(x, x + p.vocab, scratch.row.begin());
     for (const int32_t* id = begin; id != end; ++id) {
       if (*id >= 0 && *id < p.vocab) scratch.row[*id] = -kInf;
     }

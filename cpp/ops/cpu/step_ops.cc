@@ -18,6 +18,10 @@ uint64_t Mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
+void CountOutput(TokenTally& tally) {
+  if ((tally & kMostCounted) != kMostCounted) ++tally;
+}
+
 }  // namespace
 
 void FeedTokens(const FeedTokensParams& p, const OpContext&) {
@@ -40,7 +44,32 @@ void KeepTokens(const KeepTokensParams& p, const OpContext&) {
   for (int32_t r = 0; r < p.num_rows; ++r) {
     FASTLLM_CHECK(p.slots[r] < p.num_slots,
                   "keep_tokens: slot " + std::to_string(p.slots[r]) + " of " + std::to_string(p.num_slots));
-    if (p.slots[r] >= 0) p.last_tokens[p.slots[r]] = std::max(p.tokens[r], 0);
+    const int32_t token = std::max(p.tokens[r], 0);
+    if (p.slots[r] >= 0) p.last_tokens[p.slots[r]] = token;
+    if (p.counts == nullptr || p.count_rows[r] < 0) continue;
+    FASTLLM_CHECK(p.count_rows[r] < p.num_count_rows, "keep_tokens: counts of row " + std::to_string(p.count_rows[r]) +
+                                                          " of " + std::to_string(p.num_count_rows));
+    CountOutput(p.counts[static_cast<int64_t>(p.count_rows[r]) * p.vocab + token]);
+  }
+}
+
+void CountTokens(const CountTokensParams& p, const OpContext&) {
+  for (int32_t i = 0; i < p.num_segments; ++i) {
+    const CountSegment& s = p.segments[i];
+    FASTLLM_CHECK(s.row >= 0 && s.row < p.num_count_rows,
+                  "count_tokens: row " + std::to_string(s.row) + " of " + std::to_string(p.num_count_rows));
+    TokenTally* const counts = p.counts + static_cast<int64_t>(s.row) * p.vocab;
+    if (s.reset) std::fill_n(counts, p.vocab, TokenTally{0});
+    for (int32_t t = s.begin; t < s.end; ++t) {
+      const int32_t id = p.ids[t];
+      FASTLLM_CHECK(id >= 0 && id < p.vocab,
+                    "count_tokens: id " + std::to_string(id) + " of " + std::to_string(p.vocab));
+      if (t < s.begin + s.num_prompt) {
+        counts[id] |= kTallyInPrompt;
+      } else {
+        CountOutput(counts[id]);
+      }
+    }
   }
 }
 

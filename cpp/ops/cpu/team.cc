@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 namespace fastllm::ops::cpu {
 namespace {
@@ -76,17 +77,38 @@ int32_t Team::Grow(int32_t count) {
     auto helper = std::make_unique<Helper>();
     const auto index = static_cast<int32_t>(helpers_.size()) + 1;
     // More threads than cores: whoever spins keeps another from its work.
-    spins_.store(index + 1 <= AllowedCores() ? kSpins : 0, std::memory_order_relaxed);
+    const int32_t cores = cpus_.empty() ? AllowedCores() : static_cast<int32_t>(cpus_.size());
+    spins_.store(index + 1 <= cores ? kSpins : 0, std::memory_order_relaxed);
     try {
       helper->thread = std::thread([this, h = helper.get(), index] { Serve(*h, index); });
     } catch (const std::system_error&) {
       refused_ = true;  // fewer threads: slower, and right all the same
       break;
     }
+    Bind(helper->thread, index);
     helpers_.push_back(std::move(helper));
   }
   const auto there = static_cast<int32_t>(helpers_.size()) + 1;
   return there < count ? there : count;
+}
+
+int Team::Pin(std::vector<int32_t> cpus) {
+  ForgetAfterFork();
+  cpus_ = std::move(cpus);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpus_.at(0), &set);
+  const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  for (size_t i = 0; i < helpers_.size(); ++i) Bind(helpers_[i]->thread, static_cast<int32_t>(i) + 1);
+  return error;
+}
+
+void Team::Bind(std::thread& thread, int32_t index) const {
+  if (static_cast<size_t>(index) >= cpus_.size()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpus_[static_cast<size_t>(index)], &set);
+  static_cast<void>(pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set));
 }
 
 // Wakes the helper if it sleeps or is about to: what was stored before (seq_cst) is seen by its last look.

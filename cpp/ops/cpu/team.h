@@ -52,6 +52,10 @@ class Team {
   // Wakes the helpers for a region of `count` threads that is about to come. Costs nothing where they are awake.
   void Wake(int32_t count);
 
+  // Binds the calling thread to processor cpus[0], and helper i, when there is one, to cpus[i]. Returns 0 or the error
+  // of the calling thread's; a helper that cannot be bound runs where it likes. Outside regions.
+  int Pin(std::vector<int32_t> cpus);
+
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -79,11 +83,13 @@ class Team {
   // Starts helpers until there are `count` - 1, or the system gives no more; returns the threads there are.
   int32_t Grow(int32_t count);
   static void Ring(Helper& helper);
+  void Bind(std::thread& thread, int32_t index) const;
   // In a forked child the helpers are not there: forgets them.
   void ForgetAfterFork();
 
   std::vector<std::unique_ptr<Helper>> helpers_;
-  Call call_ = nullptr;  // of the running region, as the next two
+  std::vector<int32_t> cpus_;  // empty: nothing is bound
+  Call call_ = nullptr;        // of the running region, as the next two
   void* context_ = nullptr;
   int32_t count_ = 0;
   std::atomic<bool> stop_{false};

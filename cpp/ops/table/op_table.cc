@@ -10,6 +10,8 @@ const char* DTypeName(DType t) {
     case DType::kF32: return "f32";
     case DType::kF16: return "f16";
     case DType::kBF16: return "bf16";
+    case DType::kF8E4M3: return "f8_e4m3";
+    case DType::kI8: return "i8";
   }
   return "unknown";
 }
@@ -18,7 +20,10 @@ std::string FeatureNames(uint32_t bits) {
   static constexpr struct {
     uint32_t bit;
     const char* name;
-  } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"}, {kFeatureGqa, "gqa"}};
+  } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"},
+                {kFeatureGqa, "gqa"},
+                {kFeatureSlidingWindow, "sliding_window"},
+                {kFeatureSoftcap, "softcap"}};
   std::string out;
   for (const auto& n : kNames) {
     if ((bits & n.bit) == 0) continue;
@@ -35,9 +40,11 @@ std::string FeatureNames(uint32_t bits) {
 
 std::string HeadDimName(int32_t head_dim) { return head_dim == 0 ? "any" : std::to_string(head_dim); }
 
+bool HasBackend(const OpEntry& e, const OpQuery& q) { return q.backend == Backend::kAny || e.backend == q.backend; }
+
 bool Fits(const OpEntry& e, const OpQuery& q) {
   return e.op == q.op && e.device == q.device && e.dtype == q.dtype && (e.head_dim == 0 || e.head_dim == q.head_dim) &&
-         (q.features & ~e.features) == 0;
+         (q.features & ~e.features) == 0 && HasBackend(e, q);
 }
 
 // What entry e lacks for query q, "device cuda, dtype f16".
@@ -51,10 +58,20 @@ std::string Missing(const OpEntry& e, const OpQuery& q) {
   if (e.dtype != q.dtype) add(std::string("dtype ") + DTypeName(q.dtype));
   if (e.head_dim != 0 && e.head_dim != q.head_dim) add("head_dim " + HeadDimName(q.head_dim));
   if (const uint32_t missing = q.features & ~e.features; missing != 0) add("features " + FeatureNames(missing));
+  if (!HasBackend(e, q)) add(std::string("backend ") + BackendName(q.backend));
   return out;
 }
 
 }  // namespace
+
+const char* BackendName(Backend backend) {
+  switch (backend) {
+    case Backend::kAny: return "auto";
+    case Backend::kFastllm: return "fastllm";
+    case Backend::kFlashInfer: return "flashinfer";
+  }
+  return "unknown";
+}
 
 const char* OpName(OpId op) {
   switch (op) {
@@ -78,6 +95,13 @@ const char* OpName(OpId op) {
     case OpId::kKeepTokens: return "keep_tokens";
     case OpId::kRandomFill: return "random_fill";
     case OpId::kLinearSiluMul: return "linear_silu_mul";
+    case OpId::kCountTokens: return "count_tokens";
+    case OpId::kQuantizeFp8: return "quantize_fp8";
+    case OpId::kFp8Linear: return "fp8_linear";
+    case OpId::kRmsNormFp8: return "rms_norm_fp8";
+    case OpId::kSiluMulFp8: return "silu_mul_fp8";
+    case OpId::kHalfLinear: return "half_linear";
+    case OpId::kHalfEmbedding: return "half_embedding";
   }
   return "unknown";
 }
@@ -92,12 +116,14 @@ Result<const OpEntry*> OpTable::Find(const OpQuery& q) const {
   std::string message = std::string("no implementation of op ") + OpName(q.op) + ": required device " +
                         DeviceName(q.device) + ", dtype " + DTypeName(q.dtype) + ", head_dim " +
                         HeadDimName(q.head_dim) + ", features " + FeatureNames(q.features);
+  if (q.backend != Backend::kAny) message += std::string(", backend ") + BackendName(q.backend);
   bool any = false;
   for (const OpEntry& e : entries_) {
     if (e.op != q.op) continue;
     any = true;
     message += std::string("; ") + e.name + " supports device " + DeviceName(e.device) + ", dtype " +
                DTypeName(e.dtype) + ", head_dim " + HeadDimName(e.head_dim) + ", features " + FeatureNames(e.features) +
+               (q.backend == Backend::kAny ? "" : std::string(", backend ") + BackendName(e.backend)) +
                " (missing: " + Missing(e, q) + ")";
   }
   if (!any) message += "; this build has no candidates for the op";

@@ -32,6 +32,13 @@ enum class OpId : uint8_t {
   kKeepTokens,
   kRandomFill,
   kLinearSiluMul,  // optional: linear and silu_mul in one
+  kCountTokens,
+  kQuantizeFp8,  // contract/fp8.h
+  kFp8Linear,
+  kRmsNormFp8,  // optional
+  kSiluMulFp8,  // optional
+  kHalfLinear,
+  kHalfEmbedding,
 };
 const char* OpName(OpId op);
 
@@ -42,7 +49,13 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureInterleavedRope = 1u << 0,
   kFeatureGqa = 1u << 1,
+  kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
+  kFeatureSoftcap = 1u << 3,        // logit_softcap
 };
+
+// Who wrote the kernels of an entry. Attention has more than one.
+enum class Backend : uint8_t { kAny, kFastllm, kFlashInfer };
+const char* BackendName(Backend backend);
 
 using AnyFn = void (*)();
 
@@ -56,6 +69,7 @@ struct OpEntry {
   int32_t priority = 0;
   const char* name = "";  // shown in logs and refusals, "cpu.rms_norm.f32"
   AnyFn fn = nullptr;
+  Backend backend = Backend::kFastllm;
 };
 
 struct OpQuery {
@@ -64,6 +78,7 @@ struct OpQuery {
   DType dtype;
   int32_t head_dim = 0;
   uint32_t features = 0;
+  Backend backend = Backend::kAny;
 };
 
 class OpTable {

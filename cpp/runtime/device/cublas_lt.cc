@@ -21,6 +21,24 @@ void Must(cublasStatus_t status, const MatmulShape& s, const char* call) {
   FASTLLM_CHECK(status == CUBLAS_STATUS_SUCCESS, Text(s) + ": " + call + ": " + cublasLtGetStatusString(status));
 }
 
+// The scales of a row of the weight (cuBLAS' A) and of x.
+void SetScales(cublasLtMatmulDesc_t op, const MatmulShape& s, const MatmulPointers& p) {
+  Must(
+      cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p.weight_scale, sizeof(p.weight_scale)),
+      s, "scales of the weight");
+  Must(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p.x_scale, sizeof(p.x_scale)), s,
+       "scales of the input");
+}
+
+void DescribeScales(cublasLtMatmulDesc_t op, const MatmulShape& s, const MatmulPointers& p) {
+  const cublasLtMatmulMatrixScale_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  Must(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &by_row, sizeof(by_row)), s, "scales");
+  Must(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &by_row, sizeof(by_row)), s, "scales");
+  const int8_t fast = 1;  // sums stay in the matrix units
+  Must(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast)), s, "accumulation");
+  SetScales(op, s, p);
+}
+
 }  // namespace
 
 struct MatmulPlans::Plan {
@@ -40,7 +58,8 @@ size_t MatmulPlans::Hash::operator()(const MatmulShape& s) const {
   uint64_t h = static_cast<uint64_t>(s.m) * 0x9e3779b97f4a7c15ull;
   h = (h ^ static_cast<uint64_t>(s.n)) * 0xbf58476d1ce4e5b9ull;
   h = (h ^ static_cast<uint64_t>(s.k)) * 0x94d049bb133111ebull;
-  return static_cast<size_t>(h ^ (h >> 31) ^ static_cast<uint64_t>(s.out * 2 + (s.bias ? 1 : 0)));
+  return static_cast<size_t>(h ^ (h >> 31) ^ static_cast<uint64_t>(s.out * 2 + (s.bias ? 1 : 0)) ^
+                             (s.scaled ? 0x94d049bb : 0));
 }
 
 MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getCurrentCUDABlasLtHandle()) {
@@ -49,7 +68,7 @@ MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getC
 
 MatmulPlans::~MatmulPlans() = default;
 
-MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s) {
+MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s, const MatmulPointers& p) {
   if (const auto it = plans_.find(s); it != plans_.end()) return *it->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
   auto plan = std::make_unique<Plan>();
@@ -63,6 +82,7 @@ MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s) {
     Must(cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)), s,
          "epilogue");
   }
+  if (s.scaled) DescribeScales(plan->op, s, p);
   Must(cublasLtMatrixLayoutCreate(&plan->weight, s.in, s.k, s.n, s.k), s, "layout of the weight");
   Must(cublasLtMatrixLayoutCreate(&plan->x, s.in, s.k, s.m, s.k), s, "layout of the input");
   Must(cublasLtMatrixLayoutCreate(&plan->out, s.out, s.n, s.m, s.n), s, "layout of the output");
@@ -83,7 +103,8 @@ MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s) {
 }
 
 void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
-  Plan& plan = Find(s);
+  Plan& plan = Find(s, p);
+  if (s.scaled) SetScales(plan.op, s, p);
   if (s.bias) {
     Must(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)), s,
          "bias");

@@ -20,6 +20,7 @@ struct MatmulShape {
   cudaDataType_t in = CUDA_R_16BF;
   cudaDataType_t out = CUDA_R_16BF;
   bool bias = false;
+  bool scaled = false;  // x and weight are e4m3 with a float32 scale for each of their rows; n and k multiples of 16
 
   bool operator==(const MatmulShape&) const = default;
 };
@@ -29,6 +30,8 @@ struct MatmulPointers {
   const void* x = nullptr;
   const void* weight = nullptr;
   const void* bias = nullptr;
+  const float* x_scale = nullptr;       // [m], where scaled
+  const float* weight_scale = nullptr;  // [n]
 };
 
 // The plans and the workspace of one stream. One thread at a time. Errors throw InternalError with the shape.
@@ -46,12 +49,15 @@ class MatmulPlans {
   struct Hash {
     size_t operator()(const MatmulShape& s) const;
   };
-  Plan& Find(const MatmulShape& shape);
+  Plan& Find(const MatmulShape& shape, const MatmulPointers& pointers);
 
   void* stream_;
   cublasLtHandle_t handle_ = nullptr;
   at::Tensor workspace_;
   std::unordered_map<MatmulShape, std::unique_ptr<Plan>, Hash> plans_;
 };
+
+// The plans of a stream, made at first use and kept until ReleaseCudaStream (runtime_ops.h). Any thread.
+MatmulPlans& MatmulPlansOf(void* stream);
 
 }  // namespace fastllm::runtime

@@ -26,14 +26,6 @@ AllPlans& Plans() {
   return plans;
 }
 
-MatmulPlans& PlansOf(void* stream) {
-  AllPlans& plans = Plans();
-  const std::lock_guard lock(plans.mutex);
-  auto& entry = plans.by_stream[stream];
-  if (entry == nullptr) entry = std::make_unique<MatmulPlans>(stream);
-  return *entry;
-}
-
 constexpr cudaDataType_t CudaType(DType t) {
   return t == DType::kF32 ? CUDA_R_32F : t == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
 }
@@ -62,7 +54,7 @@ void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
   s.in = CudaType(kType);
   s.out = p.out_f32 ? CUDA_R_32F : CudaType(kType);
   s.bias = p.bias != nullptr;
-  PlansOf(ctx.stream).Run(s, {p.out, p.x, p.weight, p.bias});
+  MatmulPlansOf(ctx.stream).Run(s, {p.out, p.x, p.weight, p.bias});
 }
 
 template <DType kType>
@@ -72,6 +64,14 @@ void Add(ops::OpTable& table, const char* name) {
 }
 
 }  // namespace
+
+MatmulPlans& MatmulPlansOf(void* stream) {
+  AllPlans& plans = Plans();
+  const std::lock_guard lock(plans.mutex);
+  auto& entry = plans.by_stream[stream];
+  if (entry == nullptr) entry = std::make_unique<MatmulPlans>(stream);
+  return *entry;
+}
 
 void ReleaseCudaStream(void* stream) {
   {

@@ -7,6 +7,7 @@ const ops::OpTable& RuntimeOps() {
     ops::OpTable t = ops::BuiltinOps();
 #ifdef FASTLLM_CUDA
     RegisterCudaLinear(t);
+    RegisterCudaFp8Linear(t);
 #endif
     return t;
   }();

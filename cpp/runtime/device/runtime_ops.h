@@ -14,6 +14,7 @@ void ReleaseStream(ops::Device device, void* stream);
 
 // cuda_linear.cc, in builds with FASTLLM_CUDA.
 void RegisterCudaLinear(ops::OpTable& table);
+void RegisterCudaFp8Linear(ops::OpTable& table);  // cuda_fp8_linear.cc
 void ReleaseCudaStream(void* stream);
 
 }  // namespace fastllm::runtime

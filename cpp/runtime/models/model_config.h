@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fastllm/sampling_params.h"
 #include "fastllm/status.h"
 #include "runtime/nn/rope_config.h"
+#include "runtime/quant/linear_method.h"
 #include "runtime/weights/gguf.h"
 #include "runtime/weights/tensor_source.h"
 
@@ -49,6 +51,7 @@ struct ModelSource {
   std::unique_ptr<TensorSource> tensors;
   const GgufFile* gguf = nullptr;
   SamplingDefaults sampling;
+  LinearMethod linear;  // that the checkpoint states
 };
 
 // Opens a .gguf file or a Hugging Face folder. load_format: auto, gguf, safetensors, dummy (folder with config.json
@@ -58,5 +61,9 @@ struct ModelSource {
 // config value that is missing or out of range; kDataLoss for damaged files.
 Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format,
                               const std::string& generation_config = "auto");
+
+// What the option `quantization` (unset, "fp8" or "compressed-tensors") makes of an opened model. kInvalidArgument
+// where it contradicts the checkpoint.
+Result<LinearMethod> ChooseLinearMethod(const std::optional<std::string>& quantization, const ModelSource& source);
 
 }  // namespace fastllm::runtime

@@ -52,8 +52,8 @@ void Attention::WriteCache(const ForwardContext& ctx, const Rotary& rotary, cons
   write_(w, ctx.op);
 }
 
-void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x,
-                        const at::Tensor& out) const {
+template <typename Input>
+void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
   const StepInput& in = ctx.input;
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, in.num_tokens);
   qkv_.Forward(ctx, x, qkv);
@@ -82,5 +82,8 @@ void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const a
 
   o_.Forward(ctx, attended, out);
 }
+
+template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;
+template void Attention::Forward(const ForwardContext&, const Rotary&, const NormedInput&, const at::Tensor&) const;
 
 }  // namespace fastllm::runtime

@@ -31,8 +31,9 @@ class Attention {
  public:
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved);
 
-  // x, out: [num_tokens, hidden]; out may be x.
-  void Forward(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& x, const at::Tensor& out) const;
+  // x, out: [num_tokens, hidden]; out may be x. Input: at::Tensor or NormedInput (nn/rms_norm.h), whose x out may be.
+  template <typename Input>
+  void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
  private:
   void WriteCache(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;

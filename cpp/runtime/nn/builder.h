@@ -9,6 +9,7 @@
 #include "fastllm/status.h"
 #include "ops/table/op_table.h"
 #include "runtime/nn/param.h"
+#include "runtime/quant/linear_method.h"
 #include "runtime/tensor/placement.h"
 #include "runtime/tensor/scratch.h"
 
@@ -18,11 +19,22 @@ class Builder {
  public:
   // max_positions: positions that a sequence can take (rope tables are made for these).
   Builder(const ops::OpTable& table, const Placement& placement, int32_t max_positions, ParamSet* params,
-          Scratch* scratch)
-      : table_(table), placement_(placement), max_positions_(max_positions), params_(params), scratch_(scratch) {}
+          Scratch* scratch, LinearMethod linear = {})
+      : table_(table),
+        placement_(placement),
+        max_positions_(max_positions),
+        params_(params),
+        scratch_(scratch),
+        linear_(std::move(linear)) {}
 
   Param* Matrix(std::string name, std::vector<int64_t> part_rows, int64_t cols) {
     return params_->Declare(std::move(name), std::move(part_rows), cols, ParamInit::kMatrix);
+  }
+  // The matrix of a linear layer, kept as the model's LinearMethod says.
+  Param* LinearMatrix(const std::string& name, std::vector<int64_t> part_rows, int64_t cols) {
+    Param* param = Matrix(name, std::move(part_rows), cols);
+    param->is_fp8 = linear_.KindOf(name) == LinearKind::kFp8;
+    return param;
   }
   Param* Bias(std::string name, std::vector<int64_t> part_rows) {
     return params_->Declare(std::move(name), std::move(part_rows), 0, ParamInit::kBias);
@@ -30,8 +42,8 @@ class Builder {
   Param* Norm(std::string name, int64_t size) { return params_->Declare(std::move(name), {size}, 0, ParamInit::kNorm); }
 
   Scratch::Slot Buffer(const std::string& name, int64_t cols) { return scratch_->Reserve(name, cols); }
-  // Logits are float32 whatever the type of the model.
-  Scratch::Slot LogitsBuffer(const std::string& name, int64_t cols) {
+  // Of float32 whatever the type of the model: logits, sums.
+  Scratch::Slot Float32Buffer(const std::string& name, int64_t cols) {
     return scratch_->Reserve(name, cols, /*float32=*/true);
   }
 
@@ -41,7 +53,8 @@ class Builder {
   // Null after a refusal; status() then says what was required and what there is.
   template <typename Fn>
   Fn Op(ops::OpId op, int32_t head_dim = 0, uint32_t features = ops::kFeatureNone) {
-    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, head_dim, features});
+    const auto backend = op == ops::OpId::kPagedAttention ? placement_.attention_backend : ops::Backend::kAny;
+    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, head_dim, features, backend});
     if (fn.ok()) return *fn;
     if (status_.ok()) status_ = fn.status();
     return nullptr;
@@ -63,6 +76,7 @@ class Builder {
   int32_t max_positions_;
   ParamSet* params_;
   Scratch* scratch_;
+  LinearMethod linear_;
   Status status_;
 };
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ops/contract/embedding.h"
+#include "ops/contract/half_linear.h"
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -23,6 +24,7 @@ class Embedding {
   Param* weight_;
   ops::EmbeddingFn fn_;
   ops::QuantEmbeddingFn quant_fn_;  // for a table that stays quantised
+  ops::HalfEmbeddingFn half_fn_;    // or of 16-bit floats
 };
 
 }  // namespace fastllm::runtime

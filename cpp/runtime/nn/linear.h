@@ -4,14 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "ops/contract/fp8.h"
+#include "ops/contract/half_linear.h"
 #include "ops/contract/linear.h"
 #include "ops/contract/quant_linear.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
+#include "runtime/nn/rms_norm.h"
 
 namespace fastllm::runtime {
 
-// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h). Parameters:
+// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h) or is in 8-bit
+// floats (ops/contract/fp8.h), to bfloat16 where it stays bfloat16 (ops/contract/half_linear.h). Parameters:
 // <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output sizes of the layers packed into
 // this one; their results lie side by side in y.
 class Linear {
@@ -23,11 +27,20 @@ class Linear {
 
   // x: [rows, in], y: [rows, out], both contiguous float32.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+  // Of in.norm's result, which in.x need not hold afterwards.
+  void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const;
+
+  // With 8-bit floats: where the input of `rows` rows goes when the op before makes it in that form, and the product of
+  // what lies there.
+  bool is_fp8() const { return weight_->is_fp8; }
+  ops::Fp8Rows Fp8Input(const ForwardContext& ctx, int64_t rows) const;
+  void ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const;
 
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
-    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && rows <= ops::kSkinnyRows;
+    return gated_ != nullptr && bias_ == nullptr && !weight_->is_packed() && !weight_->is_half() && !weight_->is_fp8 &&
+           rows <= ops::kSkinnyRows;
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
@@ -35,13 +48,21 @@ class Linear {
 
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+  void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
 
   Param* weight_;
   Param* bias_ = nullptr;
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
+  ops::HalfLinearFn half_linear_;    // or of 16-bit floats
   ops::LinearFn gated_;              // null: the backend has none
+  struct Fp8 {                       // where the weight is in 8-bit floats
+    ops::QuantizeFp8Fn quantize = nullptr;
+    ops::Fp8LinearFn linear = nullptr;
+    Scratch::Slot rows = 0;
+    Scratch::Slot scales = 0;
+  } fp8_;
 };
 
 }  // namespace fastllm::runtime

@@ -16,13 +16,19 @@ class GatedMlp {
 
   // x, out: [num_tokens, hidden]; out may be x.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
+  // Of in.norm's result; out may be in.x.
+  void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const;
 
  private:
+  // From the result of gate_up.
+  void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const;
+
   Linear gate_up_;
   Linear down_;
   Scratch::Slot gate_up_slot_;
   Scratch::Slot act_slot_;
   ops::SiluMulFn silu_mul_;
+  ops::SiluMulFp8Fn silu_mul_fp8_;  // null: the backend has none
 };
 
 }  // namespace fastllm::runtime

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/contract/half_linear.h"
 #include "ops/contract/quant_weight.h"
 
 namespace fastllm::runtime {
@@ -24,10 +25,14 @@ struct Param {
   std::vector<int64_t> part_rows;
   int64_t cols = 0;
   ParamInit init = ParamInit::kMatrix;
-  at::Tensor value;                      // filled by LoadWeights(), unless the weight stays quantised:
-  std::vector<ops::QuantWeight> packed;  // one for each part, in memory that the ParamSet keeps
+  at::Tensor value;                      // filled by LoadWeights(), unless the weight stays as it is stored:
+  std::vector<ops::QuantWeight> packed;  // quantised, one for each part, in memory that the ParamSet keeps
+  std::vector<ops::HalfWeight> halves;   // or of 16-bit floats, likewise
+  bool is_fp8 = false;                   // value holds 8-bit floats (ops/contract/fp8.h), and
+  at::Tensor scale;                      // their scales, float32 [rows]
 
   bool is_packed() const { return !packed.empty(); }
+  bool is_half() const { return !halves.empty(); }
   int64_t rows() const { return std::accumulate(part_rows.begin(), part_rows.end(), int64_t{0}); }
   int64_t row_elements() const { return cols == 0 ? 1 : cols; }
   int64_t numel() const { return rows() * row_elements(); }
@@ -37,7 +42,8 @@ struct Param {
 class ParamSet {
  public:
   Param* Declare(std::string name, std::vector<int64_t> part_rows, int64_t cols, ParamInit init) {
-    params_.push_back(std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}, {}}));
+    params_.push_back(
+        std::make_unique<Param>(Param{std::move(name), std::move(part_rows), cols, init, {}, {}, {}, false, {}}));
     return params_.back().get();
   }
   const std::vector<std::unique_ptr<Param>>& all() const { return params_; }

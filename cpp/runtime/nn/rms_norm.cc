@@ -17,7 +17,10 @@ ops::RmsNormParams Params(const Param& weight, float eps, const at::Tensor& x, c
 }  // namespace
 
 RmsNorm::RmsNorm(Builder& b, const std::string& path, int32_t hidden, float eps)
-    : weight_(b.Norm(path + ".weight", hidden)), eps_(eps), fn_(b.Op<ops::RmsNormFn>(ops::OpId::kRmsNorm)) {}
+    : weight_(b.Norm(path + ".weight", hidden)),
+      eps_(eps),
+      fn_(b.Op<ops::RmsNormFn>(ops::OpId::kRmsNorm)),
+      fp8_fn_(b.OptionalOp<ops::RmsNormFp8Fn>(ops::OpId::kRmsNormFp8)) {}
 
 void RmsNorm::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
   fn_(Params(*weight_, eps_, x, out), ctx.op);
@@ -28,6 +31,14 @@ void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const a
   ops::RmsNormParams p = Params(*weight_, eps_, x, out);
   p.residual = residual.data_ptr();
   fn_(p, ctx.op);
+}
+
+void RmsNorm::Fp8Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor* residual,
+                         const ops::Fp8Rows& out) const {
+  ops::RmsNormParams p = Params(*weight_, eps_, x, x);
+  p.out = nullptr;
+  p.residual = residual == nullptr ? nullptr : residual->data_ptr();
+  fp8_fn_(p, out, ctx.op);
 }
 
 }  // namespace fastllm::runtime

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ops/contract/fp8.h"
 #include "ops/contract/rms_norm.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -20,10 +21,30 @@ class RmsNorm {
   void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
                   const at::Tensor& out) const;
 
+  // As the two above, the result in 8-bit floats; residual null: the first. Where the backend has it.
+  bool has_fp8() const { return fp8_fn_ != nullptr; }
+  void Fp8Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor* residual,
+                  const ops::Fp8Rows& out) const;
+
  private:
   Param* weight_;
   float eps_;
   ops::RmsNormFn fn_;
+  ops::RmsNormFp8Fn fp8_fn_;
+};
+
+// The normalised input of a block's first layer, made where that layer wants it: norm(residual), or with `add`
+// residual += x first. x holds the result where it is not made in another form.
+struct NormedInput {
+  const RmsNorm& norm;
+  const at::Tensor& x;
+  const at::Tensor& residual;
+  bool add;
+
+  // Into x.
+  void Make(const ForwardContext& ctx) const {
+    add ? norm.AddForward(ctx, x, residual, x) : norm.Forward(ctx, residual, x);
+  }
 };
 
 }  // namespace fastllm::runtime

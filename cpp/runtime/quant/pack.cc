@@ -134,6 +134,7 @@ std::optional<QuantFormat> QuantFormatOf(WeightType type) {
     case WeightType::kF32:
     case WeightType::kF16:
     case WeightType::kBF16:
+    case WeightType::kF8E4M3:
     case WeightType::kQ2_K:
     case WeightType::kQ3_K: return std::nullopt;
   }

@@ -25,6 +25,7 @@ struct RunnerSequence {
   std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
   bool wants_prompt_logprobs = false;         // and none has been given: all its output is still to come
   int32_t slot = 0;                           // a number that no other known sequence has, below num_slots()
+  int64_t tallied = 0;                        // of its tokens, counted on the device: see TokenTallies
 
   int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
 };

@@ -1,29 +1,20 @@
 #include "runtime/runner/device_runner.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <exception>
 #include <numeric>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "core/base/check.h"
-#include "runtime/runner/prompt_questions.h"
 
 namespace fastllm::runtime {
-namespace {
-
-constexpr int32_t kLogitSlab = 64;  // rows of logits that come to the host at once
-
-}  // namespace
-
 ops::AttentionBound DeviceRunner::Bound(int32_t seqs, int32_t tokens) const {
   if (ops_.bound == nullptr) return {};
   const ModelConfig& c = net_.config;
-  return ops_.bound({seqs, tokens, c.num_heads, c.num_kv_heads, c.head_dim, net_.placement.dtype});
+  return ops_.bound({seqs, tokens, c.num_heads, c.num_kv_heads, c.head_dim, net_.placement.dtype, net_.kv_dtype});
 }
 
 // The slot whose step was launched longest ago; its copies have been read when its step is done.
@@ -54,9 +45,12 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
   p.num_kv_heads = net_.config.num_kv_heads;
   p.head_dim = net_.config.head_dim;
   p.dtype = net_.placement.dtype;
+  p.kv_dtype = net_.kv_dtype;
   p.decode_workers = decode_workers;
   p.record = reinterpret_cast<int32_t*>(host + step.layout.record);
   p.record_capacity = step.shape.record_ints;
+  p.block_size = batch_.limits().block_size;
+  p.max_blocks = batch_.limits().max_blocks_per_seq();
   return ops_.plan(p);
 }
 
@@ -110,98 +104,6 @@ at::Tensor DeviceRunner::GatherLogits(const at::Tensor& hidden, const int32_t* r
   return net_.model->Logits(context_, picked);
 }
 
-void DeviceRunner::EnqueueSampling(const StagedStep& step, const at::Tensor& logits) {
-  const StageLayout& o = step.layout;
-  ops::SampleParams p;
-  p.logits = logits.const_data_ptr<float>();
-  p.tokens = buffers_.sampled.data_ptr<int32_t>();
-  p.rows = Staged<ops::SampleRow>(o.rules);
-  p.ban_ids = Staged<int32_t>(step.ban_ids);
-  p.ban_start = step.num_bans == 0 ? nullptr : Staged<int32_t>(o.ban_start);
-  p.logits_stride = logits.stride(0);
-  p.num_rows = step.shape.samples;
-  p.vocab = net_.config.vocab_size;
-  ops_.sample(p, context_.op);
-  EnqueueKeep(step);
-}
-
-void DeviceRunner::EnqueueKeep(const StagedStep& step) {
-  ops::KeepTokensParams k;
-  k.last_tokens = buffers_.last_tokens.data_ptr<int32_t>();
-  k.tokens = buffers_.sampled.const_data_ptr<int32_t>();
-  k.slots = Staged<int32_t>(step.layout.keep_slots);
-  k.num_rows = step.shape.samples;
-  k.num_slots = batch_.num_slots();
-  ops_.keep(k, context_.op);
-}
-
-// The rows of `from` in the order that is asked for, on the host.
-at::Tensor DeviceRunner::ToHost(const at::Tensor& from, const std::vector<int32_t>& order) {
-  const at::Tensor host = at::empty(from.sizes(), at::TensorOptions().dtype(at::kFloat));
-  const int64_t width = from.size(1);
-  for (size_t i = 0; i < order.size(); ++i) {
-    device_.Copy(host.data_ptr<float>() + static_cast<int64_t>(i) * width,
-                 from.const_data_ptr<float>() + order[i] * width, static_cast<size_t>(width) * sizeof(float),
-                 context_.op.stream);
-  }
-  device_.Synchronize(context_.op.stream);
-  return host;
-}
-
-// For rows that ask for what the device's sampler does not do: the step waits for its logits.
-void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result) {
-  void* const stream = context_.op.stream;
-  host_sampler_->Clear();
-  for (const BatchRow& row : batch_.rows()) {
-    const RunnerSequence& s = *row.sequence;
-    if (row.sample) host_sampler_->Add({row.id, &s.sampling, &s.tokens, s.num_prompt_tokens, s.logits_state.get()});
-  }
-  const std::vector<int32_t>& order = host_sampler_->Arrange();
-  const at::Tensor logits = GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples);
-  const std::vector<int32_t>& tokens = host_sampler_->Run(ToHost(logits, order), {nullptr, context_.op.num_threads});
-  std::copy(tokens.begin(), tokens.end(), slot.tokens);
-  device_.Copy(buffers_.sampled.data_ptr(), slot.tokens, tokens.size() * sizeof(int32_t), stream);
-  EnqueueKeep(step);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    SampledRow& row = result->rows[i];
-    row.tokens.assign(1, tokens[i]);
-    row.error = host_sampler_->error(i);
-    if (host_sampler_->has_logprobs(i)) row.logprobs.push_back(std::move(host_sampler_->logprobs(i)));
-  }
-  batch_.Commit(tokens);
-}
-
-// A few rows at a time, whatever the length of the prompts. The ids have been read by then; their buffer takes the
-// numbers of the rows.
-void DeviceRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result) {
-  const PromptQuestions asked(batch_.rows());
-  const auto total = static_cast<int32_t>(asked.questions().size());
-  if (total == 0) return;
-  std::vector<PositionLogprobs> answers(total);
-  ForLogits(hidden, asked.token_rows(), [&](int32_t first, const at::Tensor& logits) {
-    host_sampler_->reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
-                                 std::span(asked.questions()).subspan(first, logits.size(0)),
-                                 {nullptr, context_.op.num_threads}, answers.data() + first);
-  });
-  result->prompt_logprobs = asked.Share(std::move(answers));
-}
-
-// use(first, logits of rows [first, ...) on the host), a few rows at a time.
-void DeviceRunner::ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
-                             const std::function<void(int32_t, const at::Tensor&)>& use) {
-  device_.Synchronize(context_.op.stream);
-  int32_t* const numbers = buffers_.ids.data_ptr<int32_t>();
-  device_.Copy(numbers, rows.data(), rows.size() * sizeof(int32_t), context_.op.stream);
-  const auto total = static_cast<int32_t>(rows.size());
-  const int32_t slab = std::min(batch_.limits().max_num_seqs, kLogitSlab);  // what the dry step made room for
-  std::vector<int32_t> order(slab);
-  std::iota(order.begin(), order.end(), 0);
-  for (int32_t first = 0; first < total; first += slab) {
-    order.resize(std::min(slab, total - first));
-    use(first, ToHost(GatherLogits(hidden, numbers + first, static_cast<int32_t>(order.size())), order));
-  }
-}
-
 // A decode step is padded to a size of the ladder, so that it can be a graph; 0 where it cannot.
 int32_t DeviceRunner::DecodeSize() const {
   const auto& rows = batch_.rows();
@@ -214,39 +116,38 @@ int32_t DeviceRunner::DecodeSize() const {
 bool DeviceRunner::RunStep(StepResult* result) {
   Slot& slot = NextSlot();
   void* const stream = context_.op.stream;
+  PrepareTallies(static_cast<int>(&slot - ring_.slots));
+  const DeviceSampling sampling = Sampling();
   int32_t size = DecodeSize();
   StagedStep step;
   if (size > 0) {
-    step = FillStage(batch_, {size, size, size, Bound(size, size).record_ints}, slot.stage, ring_.stage_bytes);
-    if (step.host_only || step.num_bans > 0) size = 0;
+    const StageShape shape{size, size, size, Bound(size, size).record_ints};
+    step = FillStage(batch_, shape, sampling, slot.stage, ring_.stage_bytes);
+    if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) size = 0;
   }
-  if (size == 0) step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
-  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(1, 1).decode_workers : 0);
+  if (size == 0) step = FillStage(batch_, ExactShape(), sampling, slot.stage, ring_.stage_bytes);
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(size, size).decode_workers : 0);
   SetInput(step, plan);
   NameRows(result);
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  if (step.host_only) {
-    const at::Tensor hidden = EnqueueModel(step);
-    ReadPromptLogprobs(hidden, result);
-    if (step.shape.samples > 0) {
-      SampleOnHost(slot, step, hidden, result);
-    } else {
-      batch_.Commit({});
-    }
-    device_.RecordEvent(slot.event, stream);
+  if (step.needs_host()) {
+    FinishOnHost(slot, step, result);
     return false;
   }
   const auto enqueue = [&] {
     const at::Tensor hidden = EnqueueModel(step);
     if (step.shape.samples == 0) return;
     EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));
+    EnqueueKeep(step);
   };
   if (size > 0 && plan.prefill_tiles == 0) {
-    graphs_->Run(size, enqueue);
+    GraphsFor(step).Run(size, enqueue);
   } else {
     enqueue();
   }
   device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), result->rows.size() * sizeof(int32_t), stream);
+  slot.drawn.num_top.clear();
+  if (step.logprobs) FetchLogprobs(slot, step);
   device_.RecordEvent(slot.event, stream);
   batch_.CommitUnknown();
   return true;
@@ -272,6 +173,7 @@ void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
   result.step_id = plan.step_id;
   result.prompt_logprobs.clear();
   pending->tokens = nullptr;
+  pending->logprobs = nullptr;
   try {
     const c10::InferenceMode inference;
     result.status = batch_.Apply(plan);
@@ -281,6 +183,7 @@ void DeviceRunner::Launch(const StepPlan& plan, PendingStep* pending) {
       pending->device = &device_;
       pending->event = slot.event;
       pending->tokens = slot.tokens;
+      pending->logprobs = slot.drawn.num_top.empty() ? nullptr : &slot.drawn;
     }
   } catch (const std::exception& e) {
     result.status = Status::Internal(std::string("step failed: ") + e.what());
@@ -296,7 +199,7 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     const c10::InferenceMode inference;
     FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
     Slot& slot = NextSlot();
-    const StagedStep step = FillStage(batch_, ExactShape(), slot.stage, ring_.stage_bytes);
+    const StagedStep step = FillStage(batch_, ExactShape(), {}, slot.stage, ring_.stage_bytes);
     SetInput(step, PlanAttention(step, slot.stage, 0));
     device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), context_.op.stream);
     std::vector<int32_t> rows(batch_.num_tokens());

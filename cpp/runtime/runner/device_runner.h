@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "ops/contract/attention_plan.h"
 #include "ops/contract/embedding.h"
 #include "ops/contract/feed.h"
+#include "ops/contract/logprobs.h"
 #include "ops/contract/sampling.h"
 #include "runtime/models/base/model.h"
 #include "runtime/nn/param.h"
@@ -22,6 +24,7 @@
 #include "runtime/runner/device_stage.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_runner.h"
+#include "runtime/runner/token_tallies.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/tensor/scratch.h"
 
@@ -49,6 +52,7 @@ class DeviceRunner : public StepRunner {
   struct Net {
     ModelConfig config;
     Placement placement;
+    ops::DType kv_dtype = ops::DType::kF32;
     ParamSet params;
     Scratch scratch;
     Scratch::Slot gather_slot = 0;
@@ -60,6 +64,8 @@ class DeviceRunner : public StepRunner {
     ops::KeepTokensFn keep = nullptr;
     ops::GatherRowsFn gather = nullptr;
     ops::SampleFn sample = nullptr;
+    ops::CountTokensFn count = nullptr;
+    ops::LogprobsFn logprobs = nullptr;
     ops::AttentionPlanFn plan = nullptr;  // null: the backend has none
     ops::AttentionBoundFn bound = nullptr;
   };
@@ -69,12 +75,15 @@ class DeviceRunner : public StepRunner {
     at::Tensor block_table;  // [max seqs, max_blocks]
     at::Tensor last_tokens;  // [slots of sequences]
     at::Tensor sampled;      // [max seqs]
+    at::Tensor logprobs;     // bytes, as LogprobBytes() has it
     at::Tensor workspace;    // of attention
     at::Tensor kv;           // bytes
   };
   struct Slot {
     char* stage = nullptr;      // page-locked
     int32_t* tokens = nullptr;  // page-locked
+    char* logprobs = nullptr;   // page-locked
+    DrawnLogprobs drawn;        // what is in it
     void* event = nullptr;      // recorded at the end of the step
   };
   struct Ring {
@@ -88,7 +97,7 @@ class DeviceRunner : public StepRunner {
   // device_runner_load.cc
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   void AllocateBuffers();
-  Status AllocateKv(int32_t num_blocks);
+  Status AllocateKv(int32_t num_blocks, const TensorSource* tensors);
   void DryStep();
   DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
 
@@ -104,9 +113,19 @@ class DeviceRunner : public StepRunner {
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   int32_t DecodeSize() const;
   bool RunStep(StepResult* result);
+  // What the host does of a step, for which it waits; the result is whole then.
+  void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);
+  void PrepareTallies(int buffer);
+  DeviceSampling Sampling() const;
+  DecodeGraphs& GraphsFor(const StagedStep& step);
+  std::unique_ptr<DecodeGraphs> MakeGraphs() const;
+  // Of `rows` rows: logprob and rank of the token, ids and logprobs of the top ones.
+  static int64_t LogprobBytes(int32_t rows) { return int64_t{rows} * (2 + 2 * kMostDeviceTops) * 4; }
+  void EnqueueLogprobs(const StagedStep& step, const at::Tensor& logits);
+  void FetchLogprobs(Slot& slot, const StagedStep& step);
   void NameRows(StepResult* result) const;
   at::Tensor ToHost(const at::Tensor& from, const std::vector<int32_t>& order);
-  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& hidden, StepResult* result);
+  void SampleOnHost(Slot& slot, const StagedStep& step, const at::Tensor& logits, StepResult* result);
   void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   void ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
                  const std::function<void(int32_t, const at::Tensor&)>& use);
@@ -123,7 +142,10 @@ class DeviceRunner : public StepRunner {
   Ring ring_;
   ForwardContext context_;
   std::unique_ptr<Sampler> host_sampler_;
-  std::unique_ptr<DecodeGraphs> graphs_;  // null: every step is put on the stream anew
+  std::unique_ptr<DecodeGraphs> graphs_;                       // null: every step is put on the stream anew
+  std::array<std::unique_ptr<DecodeGraphs>, 3> other_graphs_;  // of steps with penalties, logprobs or both, if any
+  std::unique_ptr<TokenTallies> tallies_;                      // null until a sequence needs them
+  bool tallies_refused_ = false;
 };
 
 }  // namespace fastllm::runtime

@@ -11,11 +11,13 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "ops/contract/fp8.h"
 #include "ops/table/device.h"
 #include "runtime/device/runtime_ops.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/runner/device_runner.h"
+#include "runtime/runner/kv_scales.h"
 #include "runtime/runner/runner_checks.h"
 
 namespace fastllm::runtime {
@@ -25,9 +27,30 @@ namespace {
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGraphMinFreeBytes = int64_t{64} << 20;
 
+Status CheckFp8Limits(const ModelConfig& c, const ops::DeviceApi& device) {
+  const int32_t capability = device.compute_capability();
+  if (capability != 90) {
+    return Status::Unimplemented("quantization is fp8; it needs a GPU of compute capability 9.0, " +
+                                 std::string(device.name()) + " has " + std::to_string(capability / 10) + "." +
+                                 std::to_string(capability % 10));
+  }
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"hidden_size", c.hidden_size},
+      {"intermediate_size", c.intermediate_size},
+      {"num_attention_heads * head_dim", int64_t{c.num_heads} * c.head_dim},
+      {"num_key_value_heads * head_dim", int64_t{c.num_kv_heads} * c.head_dim}};
+  for (const auto& [name, size] : sizes) {
+    if (size % ops::kFp8Multiple == 0) continue;
+    return Status::Unimplemented("quantization is fp8; " + std::string(name) + " is " + std::to_string(size) +
+                                 ", on a GPU it must be a multiple of " + std::to_string(ops::kFp8Multiple));
+  }
+  return Status::Ok();
+}
+
 // Limits of the kernels of a device, which the CPU does not have.
-Status CheckDeviceLimits(const RunnerOptions& o) {
+Status CheckDeviceLimits(const ModelConfig& c, const RunnerOptions& o, const ops::DeviceApi& device) {
   if (o.placement.device == ops::Device::kCpu) return Status::Ok();
+  if (o.linear.kind == LinearKind::kFp8) FASTLLM_RETURN_IF_ERROR(CheckFp8Limits(c, device));
   if (o.kv.block_size < 16 || !std::has_single_bit(static_cast<uint32_t>(o.kv.block_size))) {
     return Status::InvalidArgument("block_size is " + std::to_string(o.kv.block_size) +
                                    "; on this device it must be a power of two of at least 16");
@@ -41,6 +64,8 @@ DeviceRunner::DeviceRunner(ModelConfig config, const RunnerOptions& options, con
     : device_(device), batch_(MakeBatchLimits(config, options)) {
   net_.config = std::move(config);
   net_.placement = options.placement;
+  // On a device the cache is of the type of the model, or of 8 bits.
+  net_.kv_dtype = options.kv_dtype == ops::DType::kF8E4M3 ? options.kv_dtype : options.placement.dtype;
   net_.scratch = Scratch(options.placement);
   net_.gather_slot = net_.scratch.Reserve("gathered", net_.config.hidden_size);
   context_.scratch = &net_.scratch;
@@ -56,10 +81,13 @@ DeviceRunner::~DeviceRunner() {
     // The failure that led here has been reported by the step that met it.
   }
   graphs_.reset();
+  for (auto& graphs : other_graphs_) graphs.reset();
+  tallies_.reset();
   for (const Slot& slot : ring_.slots) {
     if (slot.event != nullptr) device_.DestroyEvent(slot.event);
     if (slot.stage != nullptr) device_.FreePinned(slot.stage);
     if (slot.tokens != nullptr) device_.FreePinned(slot.tokens);
+    if (slot.logprobs != nullptr) device_.FreePinned(slot.logprobs);
   }
   // All memory on the device is given back here: the next engine of the process sizes itself by what is free.
   buffers_ = Buffers{};
@@ -80,7 +108,7 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
     return Status::Unimplemented("architecture \"" + net_.config.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(table, placement, options.sched.max_model_len, &net_.params, &net_.scratch);
+  Builder builder(table, placement, options.sched.max_model_len, &net_.params, &net_.scratch, options.linear);
   net_.model = entry->build(net_.config, builder);
   ops_.gather = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
@@ -90,9 +118,17 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
       ops_.keep, table.Resolve<ops::KeepTokensFn>({ops::OpId::kKeepTokens, placement.device, ops::DType::kF32}));
   FASTLLM_ASSIGN_OR_RETURN(ops_.sample,
                            table.Resolve<ops::SampleFn>({ops::OpId::kSample, placement.device, ops::DType::kF32}));
-  const auto plan = table.Resolve<ops::AttentionPlanFn>({ops::OpId::kAttentionPlan, placement.device, placement.dtype});
-  const auto bound =
-      table.Resolve<ops::AttentionBoundFn>({ops::OpId::kAttentionBound, placement.device, placement.dtype});
+  FASTLLM_ASSIGN_OR_RETURN(
+      ops_.count, table.Resolve<ops::CountTokensFn>({ops::OpId::kCountTokens, placement.device, ops::DType::kF32}));
+  if (options.logprobs_mode == LogprobsMode::kRawLogprobs) {
+    FASTLLM_ASSIGN_OR_RETURN(
+        ops_.logprobs, table.Resolve<ops::LogprobsFn>({ops::OpId::kLogprobs, placement.device, ops::DType::kF32}));
+  }
+  const auto query = [&placement](ops::OpId op) {
+    return ops::OpQuery{op, placement.device, placement.dtype, 0, 0, placement.attention_backend};
+  };
+  const auto plan = table.Resolve<ops::AttentionPlanFn>(query(ops::OpId::kAttentionPlan));
+  const auto bound = table.Resolve<ops::AttentionBoundFn>(query(ops::OpId::kAttentionBound));
   if (plan.ok() && bound.ok()) {
     ops_.plan = *plan;
     ops_.bound = *bound;
@@ -100,6 +136,10 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
   const WeightTarget target{placement, &table, context_.op};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, net_.params);
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
+}
+
+std::unique_ptr<DecodeGraphs> DeviceRunner::MakeGraphs() const {
+  return std::make_unique<DecodeGraphs>(device_, context_.op.stream, batch_.limits().max_num_seqs, kGraphMinFreeBytes);
 }
 
 void DeviceRunner::AllocateBuffers() {
@@ -113,6 +153,7 @@ void DeviceRunner::AllocateBuffers() {
   buffers_.block_table = at::empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
   buffers_.last_tokens = at::empty({batch_.num_slots()}, ints);
   buffers_.sampled = at::empty({l.max_num_seqs}, ints);
+  buffers_.logprobs = at::empty({LogprobBytes(l.max_num_seqs)}, bytes);
   buffers_.workspace = at::empty({bound.workspace_bytes}, bytes);
   void* const stream = context_.op.stream;
   device_.Zero(buffers_.workspace.data_ptr(), static_cast<size_t>(bound.workspace_bytes), stream);
@@ -121,16 +162,17 @@ void DeviceRunner::AllocateBuffers() {
   for (Slot& slot : ring_.slots) {
     slot.stage = static_cast<char*>(device_.AllocatePinned(static_cast<size_t>(ring_.stage_bytes)));
     slot.tokens = static_cast<int32_t*>(device_.AllocatePinned(sizeof(int32_t) * l.max_num_seqs));
+    slot.logprobs = static_cast<char*>(device_.AllocatePinned(static_cast<size_t>(LogprobBytes(l.max_num_seqs))));
     slot.event = device_.CreateEvent();
   }
 }
 
 // K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim]. Not zeroed: nothing reads what no token
 // has written.
-Status DeviceRunner::AllocateKv(int32_t num_blocks) {
+Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors) {
   const ModelConfig& c = net_.config;
   const int32_t block_size = batch_.limits().block_size;
-  const int64_t bytes = KvBytesPerBlock(c, block_size, net_.placement.dtype) * num_blocks;
+  const int64_t bytes = KvBytesPerBlock(c, block_size, net_.kv_dtype) * num_blocks;
   const int64_t free_bytes = device_.memory().free_bytes;
   if (net_.placement.device != ops::Device::kCpu && bytes > free_bytes) {
     return Status::ResourceExhausted("the KV cache of " + std::to_string(num_blocks) + " blocks needs " +
@@ -143,10 +185,10 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks) {
   char* p = static_cast<char*>(buffers_.kv.data_ptr());
   const int64_t half = bytes / c.num_layers / 2;
   for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * half) {
-    net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim, net_.placement.dtype});
+    net_.kv_layers.push_back({p, p + half, num_blocks, c.num_kv_heads, block_size, c.head_dim, net_.kv_dtype});
   }
   context_.kv_layers = net_.kv_layers.data();
-  return Status::Ok();
+  return SetKvScales(tensors, &net_.kv_layers);
 }
 
 // The largest step there can be, so that every buffer has its size and every library its workspace.
@@ -161,6 +203,7 @@ void DeviceRunner::DryStep() {
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
   const at::Tensor hidden = EnqueueModel(step);
   EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), seqs));
+  EnqueueKeep(step);
   device_.RecordEvent(slot.event, stream);
   device_.Synchronize(stream);
 }
@@ -175,7 +218,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
   use.weight_bytes = ParamBytes(net_.params, net_.placement);
   use.activation_bytes = net_.scratch.bytes();
   for (const at::Tensor* t : {&buffers_.stage, &buffers_.ids, &buffers_.block_table, &buffers_.last_tokens,
-                              &buffers_.sampled, &buffers_.workspace}) {
+                              &buffers_.sampled, &buffers_.logprobs, &buffers_.workspace}) {
     use.staging_bytes += static_cast<int64_t>(t->nbytes());
   }
   use.other_bytes = free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
@@ -188,7 +231,7 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
   const ops::DeviceApi* device = ops::FindDevice(options.placement.device);
   if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
   FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
-  FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(options));
+  FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(source.config, options, *device));
   try {
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
@@ -202,12 +245,9 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));
     device->Synchronize(runner->context_.op.stream);
     timer.Lap("load_weights");
-    if (!options.enforce_eager) {
-      runner->graphs_ = std::make_unique<DecodeGraphs>(*device, runner->context_.op.stream, options.sched.max_num_seqs,
-                                                       kGraphMinFreeBytes);
-    }
+    if (!options.enforce_eager) runner->graphs_ = runner->MakeGraphs();
     runner->AllocateBuffers();
-    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1));
+    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1, source.tensors.get()));
     runner->DryStep();
     timer.Lap("dry_step");
     KvConfig kv = options.kv;
@@ -215,7 +255,7 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
       FASTLLM_ASSIGN_OR_RETURN(kv, options.size_kv(runner->MemoryUse(free_at_start)));
     }
     runner->batch_.SetNumBlocks(kv.num_blocks);
-    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks));
+    FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks, source.tensors.get()));
     timer.Lap("kv_cache");
     return runner;
   } catch (const std::exception& e) {

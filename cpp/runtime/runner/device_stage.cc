@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "runtime/sample/sample_rule.h"
+#include "ops/contract/logprobs.h"
 
 namespace fastllm::runtime {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kBansPerRow = 16;
 
 template <typename T>
 T* At(char* base, int64_t offset) {
@@ -31,6 +30,45 @@ void FillTokens(const BatchRow& row, const BatchLimits& l, const StageLayout& o,
   }
 }
 
+// The bans and biases of all rows.
+struct Lists {
+  std::vector<int32_t> bans;
+  std::vector<ops::TokenBias> biases;
+};
+
+// How the next token of a sequence is drawn, as row `sample`. What the host does in its place is a greedy row here.
+void FillSampling(const RunnerSequence& s, const StageLayout& o, const DeviceSampling& device, int32_t sample,
+                  char* host, Lists& lists, StagedStep& step) {
+  const SamplingSpec& spec = s.sampling;
+  const int32_t index = s.num_output_tokens();
+  ops::SampleRow& rule = At<ops::SampleRow>(host, o.rules)[sample];
+  ops::PenaltyRow& penalty = At<ops::PenaltyRow>(host, o.penalties)[sample];
+  ops::LogprobsRow& ask = At<ops::LogprobsRow>(host, o.asks)[sample];
+  rule = {};
+  penalty = {};
+  ask = {};
+  At<int32_t>(host, o.count_rows)[sample] = -1;
+  if (!DeviceCanSample(spec, device)) {
+    step.host_rows.push_back(sample);
+    return;
+  }
+  rule = SampleRule(spec, index);
+  penalty = PenaltyRule(spec, s.slot, static_cast<int32_t>(lists.biases.size()));
+  At<int32_t>(host, o.count_rows)[sample] = penalty.count_row;
+  step.penalties |= penalty.count_row >= 0;
+  if (spec.logprobs) {
+    ask.token = ops::kDrawnToken;
+    ask.top_k = spec.logprobs->num_top;
+    step.logprobs = true;
+  }
+  if (spec.logits) {
+    for (const LogitBias& b : spec.logits->logit_bias) lists.biases.push_back({b.id, b.bias});
+  }
+  if (index < spec.min_tokens) {
+    lists.bans.insert(lists.bans.end(), spec.banned_until_min.begin(), spec.banned_until_min.end());
+  }
+}
+
 void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, int32_t seq, int32_t sample,
                  char* host) {
   for (; token < shape.tokens; ++token) {
@@ -46,6 +84,9 @@ void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, i
     At<int32_t>(host, o.logit_rows)[sample] = sample;
     At<int32_t>(host, o.keep_slots)[sample] = -1;
     At<ops::SampleRow>(host, o.rules)[sample] = ops::SampleRow{};
+    At<ops::PenaltyRow>(host, o.penalties)[sample] = ops::PenaltyRow{};
+    At<int32_t>(host, o.count_rows)[sample] = -1;
+    At<ops::LogprobsRow>(host, o.asks)[sample] = ops::LogprobsRow{};
     At<int32_t>(host, o.ban_start)[sample + 1] = At<int32_t>(host, o.ban_start)[sample];
   }
 }
@@ -81,6 +122,9 @@ StageLayout StageLayout::Of(const StageShape& s) {
   };
   o.slot_mapping = take(s.tokens, sizeof(int64_t));
   o.rules = take(s.samples, sizeof(ops::SampleRow));
+  o.penalties = take(s.samples, sizeof(ops::PenaltyRow));
+  o.count_rows = take(s.samples, sizeof(int32_t));
+  o.asks = take(s.samples, sizeof(ops::LogprobsRow));
   o.planned = take(s.tokens, sizeof(int32_t));
   o.positions = take(s.tokens, sizeof(int32_t));
   o.query_start = take(s.seqs + 1, sizeof(int32_t));
@@ -96,46 +140,43 @@ StageLayout StageLayout::Of(const StageShape& s) {
 
 int64_t MaxStageBytes(const BatchLimits& l, int64_t record_ints) {
   const StageShape most{l.max_num_batched_tokens, l.max_num_seqs, l.max_num_seqs, record_ints};
-  const int64_t ints = int64_t{l.max_num_seqs} * (l.max_blocks_per_seq() + kBansPerRow) + 4096;
-  return StageLayout::Of(most).table + ints * static_cast<int64_t>(sizeof(int32_t));
+  const int64_t lists = static_cast<int64_t>(kMostListed * sizeof(ops::TokenBias));
+  return StageLayout::Of(most).table +
+         l.max_num_seqs * (lists + l.max_blocks_per_seq() * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-StagedStep FillStage(const BatchState& batch, const StageShape& shape, char* host, int64_t capacity) {
+StagedStep FillStage(const BatchState& batch, const StageShape& shape, const DeviceSampling& device, char* host,
+                     int64_t capacity) {
   StagedStep step;
   step.shape = shape;
   step.layout = StageLayout::Of(shape);
   const StageLayout& o = step.layout;
-  std::vector<int32_t> bans;
+  Lists lists;
   int32_t token = 0, seq = 0, sample = 0;
   At<int32_t>(host, o.query_start)[0] = 0;
   At<int32_t>(host, o.ban_start)[0] = 0;
   for (const BatchRow& row : batch.rows()) {
-    step.host_only |= row.sequence->wants_prompt_logprobs;
+    step.prompt_logprobs |= row.sequence->wants_prompt_logprobs;
     FillTokens(row, batch.limits(), o, token, host);
     token += row.num_tokens;
     At<int32_t>(host, o.seq_len)[seq] = row.sequence->num_computed_tokens + row.num_tokens;
     At<int32_t>(host, o.query_start)[++seq] = token;
     if (!row.sample) continue;
-    const SamplingSpec& spec = row.sequence->sampling;
-    const int32_t index = row.sequence->num_output_tokens();
     At<int32_t>(host, o.logit_rows)[sample] = token - 1;
     At<int32_t>(host, o.keep_slots)[sample] = row.sequence->slot;
-    At<ops::SampleRow>(host, o.rules)[sample] = SampleRule(spec, index);
-    if (index < spec.min_tokens) bans.insert(bans.end(), spec.banned_until_min.begin(), spec.banned_until_min.end());
-    At<int32_t>(host, o.ban_start)[++sample] = static_cast<int32_t>(bans.size());
-    step.host_only |= !DeviceCanSample(spec);
+    FillSampling(*row.sequence, o, device, sample, host, lists, step);
+    At<int32_t>(host, o.ban_start)[++sample] = static_cast<int32_t>(lists.bans.size());
   }
   FillPadding(shape, o, token, seq, sample, host);
   const int32_t width = FillTables(batch, shape, o, host);
   step.ban_ids = o.table + int64_t{shape.seqs} * width * static_cast<int64_t>(sizeof(int32_t));
-  step.bytes = step.ban_ids + static_cast<int64_t>(bans.size() * sizeof(int32_t));
-  if (step.bytes > capacity) {  // more banned ids than there is room for
-    step.bytes = step.ban_ids;
-    step.host_only = true;
-    return step;
-  }
-  step.num_bans = static_cast<int32_t>(bans.size());
-  std::copy(bans.begin(), bans.end(), At<int32_t>(host, step.ban_ids));
+  step.biases = step.ban_ids + static_cast<int64_t>(lists.bans.size() * sizeof(int32_t));
+  step.bytes = step.biases + static_cast<int64_t>(lists.biases.size() * sizeof(ops::TokenBias));
+  FASTLLM_CHECK(step.bytes <= capacity, "a step larger than its stage");
+  step.num_bans = static_cast<int32_t>(lists.bans.size());
+  step.num_biases = static_cast<int32_t>(lists.biases.size());
+  std::copy(lists.bans.begin(), lists.bans.end(), At<int32_t>(host, step.ban_ids));
+  std::copy(lists.biases.begin(), lists.biases.end(), At<ops::TokenBias>(host, step.biases));
   return step;
 }
 

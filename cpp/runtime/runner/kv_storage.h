@@ -11,13 +11,14 @@
 
 namespace fastllm::runtime {
 
-// K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim] dtype in one mapping; a block that was
-// never written takes no memory.
+// K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim] dtype in one mapping, the scales of an
+// int8 cache behind them; a block that was never written takes no memory.
 class KvStorage {
  public:
   static Result<KvStorage> Create(const ModelConfig& config, int32_t num_blocks, int32_t block_size, ops::DType dtype);
 
   const std::vector<ops::KvCacheView>& layers() const { return layers_; }
+  std::vector<ops::KvCacheView>* mutable_layers() { return &layers_; }
 
  private:
   HostMemory memory_;

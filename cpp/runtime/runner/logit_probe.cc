@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "runtime/runner/make_runner.h"
@@ -71,9 +72,14 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   options.placement.dtype = o.dtype == "bfloat16"  ? ops::DType::kBF16
                             : o.dtype == "float16" ? ops::DType::kF16
                                                    : ops::DType::kF32;
+  options.placement.attention_backend = AttentionBackendOf(o.attention_backend);
   options.enforce_eager = true;
   options.keep_quantized = o.cpu_precision != "float32";
-  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized));
+  FASTLLM_ASSIGN_OR_RETURN(
+      options.linear,
+      ChooseLinearMethod(o.quantization.empty() ? std::nullopt : std::optional(o.quantization), source));
+  options.quantize_int8 = o.quantization == "int8";
+  options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized, options.quantize_int8));
   FASTLLM_ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> runner,
                            MakeStepRunner(std::move(source), options, nullptr, o.device_runner));
   return std::unique_ptr<LogitProbe>(std::make_unique<LocalLogitProbe>(std::move(runner)));

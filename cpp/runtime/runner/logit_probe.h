@@ -17,7 +17,9 @@ struct LogitProbeOptions {
   std::string dtype = "float32";  // of a device; the CPU has float32
   std::string cpu_precision = "auto";
   std::string kv_cache_dtype = "auto";
-  bool device_runner = false;  // the runner of the devices on the CPU too
+  std::string attention_backend = "auto";
+  std::string quantization = {};  // empty: unset
+  bool device_runner = false;     // the runner of the devices on the CPU too
 };
 
 class LogitProbe {

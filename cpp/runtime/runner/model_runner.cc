@@ -10,8 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "ops/table/threads.h"
 #include "runtime/models/base/registry.h"
 #include "runtime/models/base/weight_map.h"
+#include "runtime/runner/kv_scales.h"
 #include "runtime/runner/prompt_questions.h"
 #include "runtime/runner/runner_checks.h"
 
@@ -38,11 +40,14 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
     return Status::Unimplemented("architecture \"" + config_.architecture +
                                  "\" is not known; known: " + BuiltinModels().Architectures());
   }
-  Builder builder(ops::BuiltinOps(), Placement{}, options.sched.max_model_len, &params_, &scratch_);
+  Placement placement;
+  placement.attention_backend = options.placement.attention_backend;
+  Builder builder(ops::BuiltinOps(), placement, options.sched.max_model_len, &params_, &scratch_, options.linear);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
   FASTLLM_RETURN_IF_ERROR(builder.status());
-  const WeightTarget target{{}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized};
+  const WeightTarget target{
+      {}, &ops::BuiltinOps(), {nullptr, options.num_threads}, options.keep_quantized, options.quantize_int8};
   if (tensors == nullptr) return FillDummyWeights(static_cast<uint64_t>(options.seed), target, params_);
   return LoadWeights(*tensors, entry->weights, config_.gguf_names, target, params_);
 }
@@ -62,10 +67,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     timer.Lap("load_weights");
     FASTLLM_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Create(runner->config_, options.kv.num_blocks,
                                                             options.kv.block_size, options.kv_dtype));
+    FASTLLM_RETURN_IF_ERROR(SetKvScales(source.tensors.get(), runner->kv_.mutable_layers()));
     timer.Lap("kv_cache");
     runner->context_.kv_layers = runner->kv_.layers().data();
     runner->context_.scratch = &runner->scratch_;
     runner->context_.op.num_threads = options.num_threads;
+    // Last: the threads that load weights would inherit the one core of this thread.
+    if (options.pin_threads) FASTLLM_RETURN_IF_ERROR(ops::PinThreads(options.num_threads));
     return runner;
   } catch (const std::exception& e) {
     return Status::Internal(std::string("loading the model failed: ") + e.what());

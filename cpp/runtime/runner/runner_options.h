@@ -13,6 +13,7 @@
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
 #include "runtime/models/model_config.h"
+#include "runtime/quant/linear_method.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/sample/logprobs_mode.h"
 #include "runtime/tensor/placement.h"
@@ -23,7 +24,8 @@ struct RunnerOptions {
   KvConfig kv;
   SchedConfig sched;
   int32_t num_threads = 1;
-  int64_t seed = 0;  // dummy weights
+  bool pin_threads = false;  // on the CPU, a core for each
+  int64_t seed = 0;          // dummy weights
   Placement placement;
   bool enforce_eager = false;  // no graphs
   // On a device: the KV cache for what is left there once everything else has its memory. Without it `kv` is final.
@@ -31,16 +33,19 @@ struct RunnerOptions {
   std::vector<std::shared_ptr<LogitsProcessor>> logits_processors;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
-  bool keep_quantized = true;  // compute with quantised weights as stored; false: all of them become float32
+  LinearMethod linear;
+  bool keep_quantized = true;  // compute with quantised and 16-bit weights as stored; false: all become float32
+  bool quantize_int8 = false;  // matrices of floats become 8-bit blocks when they are loaded
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 
 // Bytes that the weights of an opened model will take in memory.
-int64_t WeightBytes(const ModelSource& source, bool keep_quantized);
+int64_t WeightBytes(const ModelSource& source, bool keep_quantized, bool quantize_int8 = false);
 
-// Whether a weight of the model is computed with as it is stored: there is a quantised one, and keep_quantized.
-bool UsesQuantized(const ModelSource& source, bool keep_quantized);
+// Whether a matrix of the model is computed with in 16 bits or fewer: one that is stored so, with keep_quantized, or
+// any with quantize_int8.
+bool UsesQuantized(const ModelSource& source, bool keep_quantized, bool quantize_int8 = false);
 
 // The type that the option kv_cache_dtype stands for.
 ops::DType KvDType(const std::string& kv_cache_dtype, bool quantized);

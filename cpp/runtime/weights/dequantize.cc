@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "core/base/check.h"
@@ -30,12 +32,24 @@ void DecodeBF16(const uint8_t* data, int64_t count, float* out) {
   }
 }
 
+// 4 bits of exponent with a bias of 7, 3 of mantissa, no infinity; every value is exact in float32.
+void DecodeF8E4M3(const uint8_t* data, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int exponent = data[i] >> 3 & 15, mantissa = data[i] & 7;
+    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    if ((data[i] & 0x7F) == 0x7F) value = std::numeric_limits<float>::quiet_NaN();
+    out[i] = (data[i] & 0x80) != 0 ? -value : value;
+  }
+}
+
 // count values from the start of a block.
 void Decode(WeightType type, const uint8_t* data, int64_t count, float* out) {
   switch (type) {
     case WeightType::kF32: std::memcpy(out, data, static_cast<size_t>(count) * sizeof(float)); return;
     case WeightType::kF16: return DecodeF16(data, count, out);
     case WeightType::kBF16: return DecodeBF16(data, count, out);
+    case WeightType::kF8E4M3: return DecodeF8E4M3(data, count, out);
     case WeightType::kQ8_0: return DecodeBlocks<DecodeQ8_0>(type, data, count, out);
     case WeightType::kQ4_0: return DecodeBlocks<DecodeQ4_0>(type, data, count, out);
     case WeightType::kQ4_1: return DecodeBlocks<DecodeQ4_1>(type, data, count, out);

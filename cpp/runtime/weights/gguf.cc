@@ -32,4 +32,8 @@ const GgufMetadata& GgufFile::metadata() const { return impl_->metadata; }
 const TensorInfo* GgufFile::Find(std::string_view name) const { return impl_->tensors.Find(name); }
 const std::vector<TensorInfo>& GgufFile::tensors() const { return impl_->tensors.tensors(); }
 
+void GgufFile::Release(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) const {
+  ReleaseRows(tensor, row_begin, row_end);
+}
+
 }  // namespace fastllm::runtime

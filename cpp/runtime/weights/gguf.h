@@ -27,6 +27,7 @@ class GgufFile : public TensorSource {
   const GgufMetadata& metadata() const;
   const TensorInfo* Find(std::string_view name) const override;
   const std::vector<TensorInfo>& tensors() const override;
+  void Release(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) const override;
 
  private:
   struct Impl;

@@ -71,4 +71,12 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
   return file;
 }
 
+void MappedFile::Release(const uint8_t* begin, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes) / page * page;
+  // Advice only: a kernel that refuses keeps the pages for itself to drop.
+  if (first < last) (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 }  // namespace fastllm::runtime

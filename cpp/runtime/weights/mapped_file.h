@@ -22,6 +22,10 @@ class MappedFile {
   // changed while it was opened), kInternal (the kernel refused the mapping). An empty file maps to size() == 0.
   static Result<MappedFile> Open(const std::string& path);
 
+  // Gives back the memory of the pages that lie wholly in [begin, begin + bytes), which is part of a mapped file; they
+  // are read from the file again when they are touched. Any thread.
+  static void Release(const uint8_t* begin, size_t bytes);
+
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 

@@ -117,7 +117,11 @@ Result<const TensorInfo*> SafetensorsSource::Get(std::string_view name) const {
   const auto it = impl_->unread.find(std::string(name));
   if (it == impl_->unread.end()) return TensorSource::Get(name);
   return Status::Unimplemented("tensor " + Quoted(it->first) + " has dtype " + Quoted(it->second) +
-                               "; the dtypes read are F32, F16, BF16");
+                               "; the dtypes read are F32, F16, BF16, F8_E4M3");
+}
+
+void SafetensorsSource::Release(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) const {
+  ReleaseRows(tensor, row_begin, row_end);
 }
 
 }  // namespace fastllm::runtime

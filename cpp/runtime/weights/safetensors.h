@@ -22,6 +22,7 @@ class SafetensorsSource : public TensorSource {
 
   const TensorInfo* Find(std::string_view name) const override;
   const std::vector<TensorInfo>& tensors() const override;
+  void Release(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) const override;
   Result<const TensorInfo*> Get(std::string_view name) const override;
 
  private:

@@ -189,11 +189,14 @@ struct Dtype {
 };
 
 constexpr Dtype kDtypes[] = {
-    {"F32", 4, WeightType::kF32}, {"F16", 2, WeightType::kF16}, {"BF16", 2, WeightType::kBF16},
-    {"F64", 8, std::nullopt},     {"I64", 8, std::nullopt},     {"U64", 8, std::nullopt},
-    {"I32", 4, std::nullopt},     {"U32", 4, std::nullopt},     {"I16", 2, std::nullopt},
-    {"U16", 2, std::nullopt},     {"I8", 1, std::nullopt},      {"U8", 1, std::nullopt},
-    {"BOOL", 1, std::nullopt},    {"F8_E4M3", 1, std::nullopt}, {"F8_E5M2", 1, std::nullopt},
+    {"F32", 4, WeightType::kF32},   {"F16", 2, WeightType::kF16},
+    {"BF16", 2, WeightType::kBF16}, {"F64", 8, std::nullopt},
+    {"I64", 8, std::nullopt},       {"U64", 8, std::nullopt},
+    {"I32", 4, std::nullopt},       {"U32", 4, std::nullopt},
+    {"I16", 2, std::nullopt},       {"U16", 2, std::nullopt},
+    {"I8", 1, std::nullopt},        {"U8", 1, std::nullopt},
+    {"BOOL", 1, std::nullopt},      {"F8_E4M3", 1, WeightType::kF8E4M3},
+    {"F8_E5M2", 1, std::nullopt},
 };
 
 Status CheckSize(const Entry& entry, const std::vector<int64_t>& shape, int64_t element_bytes) {

@@ -1,5 +1,6 @@
 #include "runtime/weights/tensor_list.h"
 
+#include "runtime/weights/mapped_file.h"
 #include "runtime/weights/quoted.h"
 
 namespace fastllm::runtime {
@@ -24,6 +25,13 @@ std::optional<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t b
   int64_t bytes = 0;
   if (__builtin_mul_overflow(numel / block_elements, block_bytes, &bytes)) return std::nullopt;
   return bytes;
+}
+
+void ReleaseRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end) {
+  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+  if (rows == 0) return;
+  const auto row_bytes = static_cast<int64_t>(tensor.nbytes) / rows;
+  MappedFile::Release(tensor.data + row_begin * row_bytes, static_cast<size_t>((row_end - row_begin) * row_bytes));
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {

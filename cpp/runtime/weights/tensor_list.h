@@ -37,6 +37,9 @@ class TensorList {
 // Dimensions are not negative, and their product is whole blocks.
 std::optional<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t block_elements, int64_t block_bytes);
 
+// MappedFile::Release of rows of a tensor whose data lie in a mapped file.
+void ReleaseRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end);
+
 // "[2, 3]", for messages; the first 16 dimensions.
 std::string ShapeText(const std::vector<int64_t>& shape);
 

@@ -14,6 +14,7 @@ const char* WeightTypeName(WeightType type) {
     case WeightType::kF32: return "F32";
     case WeightType::kF16: return "F16";
     case WeightType::kBF16: return "BF16";
+    case WeightType::kF8E4M3: return "F8_E4M3";
     case WeightType::kQ8_0: return "Q8_0";
     case WeightType::kQ4_0: return "Q4_0";
     case WeightType::kQ4_1: return "Q4_1";
@@ -32,7 +33,8 @@ int64_t WeightBlockElements(WeightType type) {
   switch (type) {
     case WeightType::kF32:
     case WeightType::kF16:
-    case WeightType::kBF16: return 1;
+    case WeightType::kBF16:
+    case WeightType::kF8E4M3: return 1;
     case WeightType::kQ8_0:
     case WeightType::kQ4_0:
     case WeightType::kQ4_1:
@@ -52,6 +54,7 @@ int64_t WeightBlockBytes(WeightType type) {
     case WeightType::kF32: return 4;
     case WeightType::kF16:
     case WeightType::kBF16: return 2;
+    case WeightType::kF8E4M3: return 1;
     case WeightType::kQ8_0: return 2 + 32;
     case WeightType::kQ4_0: return 2 + 16;
     case WeightType::kQ4_1: return 4 + 16;

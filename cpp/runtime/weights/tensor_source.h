@@ -16,6 +16,7 @@ enum class WeightType : uint8_t {
   kF32,
   kF16,
   kBF16,
+  kF8E4M3,  // of safetensors: 8-bit floats (e4m3), whose scales are tensors of their own
   kQ8_0,
   kQ4_0,
   kQ4_1,
@@ -59,6 +60,9 @@ class TensorSource {
   // Find for a tensor that the caller cannot do without. Errors: kNotFound names the tensor; kUnimplemented names a
   // tensor that is in the file but stored in a type without a reader (an integer buffer of a safetensors file).
   virtual Result<const TensorInfo*> Get(std::string_view name) const;
+  // Rows [row_begin, row_end) of a tensor of this source were read and will hardly be again: a source that maps files
+  // gives the memory of their pages back. Any thread.
+  virtual void Release(const TensorInfo& /*tensor*/, int64_t /*row_begin*/, int64_t /*row_end*/) const {}
 };
 
 // Writes tensor rows [row_begin, row_end) of the outermost dimension as float32 to out, (row_end - row_begin) *

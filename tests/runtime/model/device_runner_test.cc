@@ -7,85 +7,23 @@
 
 #include "runtime/runner/decode_graphs.h"
 #include "runtime/runner/device_runner.h"
+#include "tests/runtime/model/device_runner_fixture.h"
 #include "tests/runtime/model/tiny_model.h"
 
 namespace fastllm::runtime {
 namespace {
 
+using testing::AddRow;
+using testing::Options;
+using testing::Prompt;
+using testing::ReferenceGreedy;
 using testing::ReferenceModel;
+using testing::Runner;
+using testing::Sequence;
+using testing::Source;
+using testing::Step;
 using testing::TinyConfig;
 using testing::TinyWeights;
-
-constexpr int32_t kBlockSize = 4;
-
-RunnerOptions Options(bool eager) {
-  RunnerOptions o;
-  o.sched.max_model_len = 96;
-  o.sched.max_num_seqs = 8;
-  o.sched.max_num_batched_tokens = 128;
-  o.kv.num_blocks = 200;
-  o.kv.block_size = kBlockSize;
-  o.num_threads = 2;
-  o.enforce_eager = eager;
-  return o;
-}
-
-ModelSource Source() {
-  ModelSource s;
-  s.config = TinyConfig();
-  s.tensors = TinyWeights(s.config, 3);
-  return s;
-}
-
-std::unique_ptr<DeviceRunner> Runner(bool eager = false) {
-  auto r = DeviceRunner::Create(Source(), Options(eager), nullptr);
-  EXPECT_TRUE(r.ok()) << r.status().ToString();
-  return std::move(r).value();
-}
-
-StepResult Step(DeviceRunner& runner, const StepPlan& plan) {
-  PendingStep step;
-  runner.Launch(plan, &step);
-  step.Finish();
-  return step.result;
-}
-
-std::vector<TokenId> Prompt(int32_t n, int32_t salt) {
-  std::vector<TokenId> t(n);
-  for (int32_t i = 0; i < n; ++i) t[i] = (i * i * 7 + i * 13 + salt * 29) % 61;
-  return t;
-}
-
-// Blocks scattered over the pool, so that a table read wrongly shows.
-NewSequence Sequence(RequestId id, std::vector<TokenId> tokens, int32_t total) {
-  NewSequence s;
-  s.id = id;
-  s.num_prompt_tokens = static_cast<int32_t>(tokens.size());
-  s.tokens = std::move(tokens);
-  s.block_ids.resize(1);
-  for (int32_t b = 0; b * kBlockSize < total; ++b) {
-    s.block_ids[0].push_back(1 + (static_cast<int32_t>(id) + b * 8) % 199);
-  }
-  return s;
-}
-
-void AddRow(StepPlan& plan, RequestId id, int32_t count, bool sample) {
-  plan.rows.push_back({id, count, sample});
-  plan.total_tokens += count;
-}
-
-std::vector<TokenId> ReferenceGreedy(std::vector<TokenId> tokens, int32_t steps) {
-  const ModelConfig config = TinyConfig();
-  const auto weights = TinyWeights(config, 3);
-  const ReferenceModel model(config, *weights);
-  std::vector<TokenId> out;
-  for (int32_t i = 0; i < steps; ++i) {
-    const auto last = model.Logits(tokens).back();
-    out.push_back(static_cast<TokenId>(std::max_element(last.begin(), last.end()) - last.begin()));
-    tokens.push_back(out.back());
-  }
-  return out;
-}
 
 TEST(DeviceRunner, LogitsEqualTheReferenceAtEveryPosition) {
   const ModelConfig config = TinyConfig();
@@ -183,8 +121,8 @@ TEST(DeviceRunner, BannedIdsAreNotPicked) {
   EXPECT_NE(result.rows.at(0).tokens.at(0), best);
 }
 
-// More banned ids than a stage has room for: the row is sampled on the host, with the same outcome.
-TEST(DeviceRunner, RowsTooLargeForAStageAreSampledOnTheHost) {
+// More banned ids than a row may bring: it is sampled on the host, with the same outcome.
+TEST(DeviceRunner, RowsWithLongListsAreSampledOnTheHost) {
   const auto runner = Runner();
   const TokenId best = ReferenceGreedy(Prompt(6, 2), 1)[0];
   StepPlan plan;

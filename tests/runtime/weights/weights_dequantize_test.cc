@@ -126,5 +126,21 @@ TEST(DequantizeTest, RowsOutsideTheTensorBreakAnInvariant) {
   EXPECT_EQ(out[0], fixture.expected[32]);
 }
 
+// All codes: sign, 4 bits of exponent with a bias of 7, 3 of mantissa; 0x7f and 0xff are NaN.
+TEST(Dequantize, EightBitFloats) {
+  std::string codes(256, '\0');
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<char>(i);
+  const TensorInfo t{"x", {16, 16}, WeightType::kF8E4M3, reinterpret_cast<const uint8_t*>(codes.data()), codes.size()};
+  std::vector<float> got(224);
+  DequantizeRows(t, 1, 15, got.data());
+  EXPECT_EQ(got[0x10 - 16], 0x1p-5f);
+  EXPECT_EQ(got[0x38 - 16], 1.0f);
+  EXPECT_EQ(got[0x3D - 16], 1.625f);
+  EXPECT_EQ(got[0x7E - 16], 448.0f);
+  EXPECT_TRUE(std::isnan(got[0x7F - 16]));
+  EXPECT_EQ(got[0x81 - 16], -0x1p-9f);
+  EXPECT_EQ(got[0xB8 - 16], -1.0f);
+}
+
 }  // namespace
 }  // namespace fastllm::runtime

@@ -4,8 +4,9 @@
 // Bits: for one query row the arithmetic is fixed by its position alone. Chunks start at multiples of kAttentionChunk;
 // a dot product is kLanes interleaved sums joined by SumEach's tree; sums over positions go one position after the
 // other; a position past the row's own is never added, not even with weight 0. How rows are tiled changes only which
-// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits. Splits of
-// kAttentionSplit positions have sums of their own, joined in order, whether one thread computes them or several.
+// registers are used, so a prompt in chunks of 1 or 512, alone or in a batch, gives the same bits. Splits of positions
+// have sums of their own, joined in order. With a window, rows pass over chunks that they see nothing of, positions
+// before a row's window have weight 0, and those that no row sees are not read (the first seen one stands in for them).
 #pragma once
 
 #include "ops/cpu/isa/vector_attention_cache.h"
@@ -28,15 +29,14 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   t.stride = (t.dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
   const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
   t.first_pos = p.seq_len[item.seq] - query_len + item.first_token;
+  t.window = p.window;
+  t.softcap = p.logit_softcap;
   t.q = scratch;
   t.scores = t.q + static_cast<int64_t>(t.rows) * t.stride;
   t.wide = t.scores + static_cast<int64_t>(t.rows) * kAttentionChunk;
   PointToSums(&t, sums);
   return t;
 }
-
-// The first row that sees position `pos`.
-inline int32_t FirstRow(const Tile& t, int32_t pos) { return pos > t.first_pos ? (pos - t.first_pos) * t.group : 0; }
 
 // Row r of the tile in a [token, head, dim] tensor with the given token stride.
 inline int64_t RowOffset(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t r,
@@ -70,14 +70,14 @@ inline void StoreOutput(const PagedAttentionParams& p, const AttentionItem& item
   }
 }
 
-// Offsets in the cache of positions [chunk, chunk + n), padded to whole vectors by repeating the last.
-inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& item, int32_t chunk, int32_t n,
-                         int64_t* offset) {
+// Offsets in the cache of positions [chunk + first, chunk + n), padded to [0, whole vectors) by repeating the ends.
+inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& item, int32_t chunk, int32_t first,
+                         int32_t n, int64_t* offset) {
   const KvCacheView& c = p.cache;
   const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
-  int32_t j = 0;
-  int32_t block = chunk / c.block_size;
-  int32_t row = chunk % c.block_size;
+  int32_t j = first;
+  int32_t block = (chunk + first) / c.block_size;
+  int32_t row = (chunk + first) % c.block_size;
   while (j < n) {
     const int64_t base = (static_cast<int64_t>(table[block]) * c.num_kv_heads + item.kv_head) * c.block_size;
     for (; row < c.block_size && j < n; ++row, ++j) offset[j] = (base + row) * c.head_dim;
@@ -85,6 +85,7 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
     row = 0;
   }
   for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
+  for (j = 0; j < first; ++j) offset[j] = offset[first];
 }
 
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
@@ -101,20 +102,25 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     t.sum[r] = 0.0f;
   }
   int64_t offset[kAttentionChunk];
+  const int32_t seen_from = FirstSeen(t.window, t.first_pos);
+  Tile seers = t;  // the rows up to the last that sees something of the chunk
   for (int32_t chunk = begin; chunk < end; chunk += kAttentionChunk) {
+    if (chunk + kAttentionChunk <= seen_from) continue;
     const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
     const int32_t first_row = FirstRow(t, chunk);
-    ChunkOffsets(p, item, chunk, n, offset);
+    seers.rows = EndRow(t, chunk + kAttentionChunk);
+    ChunkOffsets(p, item, chunk, seen_from > chunk ? seen_from - chunk : 0, n, offset);
     cache.Chunk(p, t, offset, n);
-    cache.Scores(t, first_row, offset, n);
-    for (int32_t r = first_row; r < t.rows; ++r) SoftmaxRow(t, r, Visible(t, r, chunk));
-    cache.Values(t, first_row, offset, chunk);
+    cache.Scores(seers, first_row, offset, n);
+    for (int32_t r = first_row; r < seers.rows; ++r) SoftmaxRow(t, r, Hidden(t, r, chunk), Visible(t, r, chunk));
+    cache.Values(seers, first_row, offset, chunk);
   }
 }
 
 // total += part, for the rows that see the split of part.
 inline void Join(const Tile& total, const Tile& part, int32_t split) {
-  for (int32_t r = FirstRow(total, split * kAttentionSplit); r < total.rows; ++r) {
+  const int32_t end_row = EndRow(total, (split + 1) * kAttentionSplit);
+  for (int32_t r = FirstRow(total, split * kAttentionSplit); r < end_row; ++r) {
     const float max = total.max[r] > part.max[r] ? total.max[r] : part.max[r];
     const Vec a = Exp(Set(total.max[r] - max));
     const Vec b = Exp(Set(part.max[r] - max));
@@ -129,7 +135,8 @@ inline void Join(const Tile& total, const Tile& part, int32_t split) {
   }
 }
 
-inline int32_t NumSplits(const AttentionItem& item, const Tile& t) {
+// One past the last split of the item.
+inline int32_t EndSplit(const AttentionItem& item, const Tile& t) {
   return (t.first_pos + item.num_tokens + kAttentionSplit - 1) / kAttentionSplit;
 }
 
@@ -140,8 +147,9 @@ inline void AttendAll(const PagedAttentionParams& p, const AttentionItem& item, 
   Tile part = total;
   PointToSums(&part, total.sum + total.rows);
   LoadQueries(p, item, total);
-  SumSplit<Cache>(p, item, total, 0);
-  for (int32_t split = 1; split < NumSplits(item, total); ++split) {
+  const int32_t first = FirstSplit(p, item);
+  SumSplit<Cache>(p, item, total, first);
+  for (int32_t split = first + 1; split < EndSplit(item, total); ++split) {
     SumSplit<Cache>(p, item, part, split);
     Join(total, part, split);
   }
@@ -161,6 +169,8 @@ void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* 
     case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
     case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
     case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
+    case DType::kI8: return AttendAll<ByteCache>(p, item, scratch);
+    default: return;  // kF8E4M3 never comes here: AttentionOp
   }
 }
 
@@ -170,14 +180,17 @@ void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, in
     case DType::kF32: return AttendSplit<FloatCache>(p, item, split, scratch, sums);
     case DType::kF16: return AttendSplit<NarrowCache<LoadF16>>(p, item, split, scratch, sums);
     case DType::kBF16: return AttendSplit<BFloatCache>(p, item, split, scratch, sums);
+    case DType::kI8: return AttendSplit<ByteCache>(p, item, split, scratch, sums);
+    default: return;
   }
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {
   const Tile total = MakeTile(p, item, sums, sums);  // needs no scratch
   Tile part = total;
-  for (int32_t split = 1; split < NumSplits(item, total); ++split) {
-    PointToSums(&part, sums + split * sums_stride);
+  const int32_t first = FirstSplit(p, item);
+  for (int32_t split = first + 1; split < EndSplit(item, total); ++split) {
+    PointToSums(&part, sums + (split - first) * sums_stride);
     Join(total, part, split);
   }
   StoreOutput(p, item, total);

@@ -13,6 +13,12 @@ inline int32_t Visible(const Tile& t, int32_t row, int32_t chunk) {
   return n < kAttentionChunk ? n : kAttentionChunk;
 }
 
+// Positions of the chunk that are before the row's window.
+inline int32_t Hidden(const Tile& t, int32_t row, int32_t chunk) {
+  const int32_t n = FirstSeen(t.window, t.first_pos + row / t.group) - chunk;
+  return n > 0 ? n : 0;
+}
+
 // R rows together up to the last position that all of them see, then each on its own.
 template <int R>
 inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t* offset, int32_t chunk) {
@@ -48,13 +54,22 @@ struct FloatCache {
   }
 };
 
-// 16-bit K and V, widened a chunk at a time; from there as FloatCache.
-template <Vec (*kLoad)(const uint16_t*)>
-struct NarrowCache {
+// K and V of 16 or 8 bits, widened a chunk at a time; from there as FloatCache.
+struct WidenedCache {
   float* k;
   float* v;
-  NarrowCache(const PagedAttentionParams&, const Tile& t)
-      : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
+  explicit WidenedCache(const Tile& t) : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
+  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
+    cpu::Scores(t, first_row, k, offset, n);
+  }
+  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
+    cpu::Values(t, first_row, v, offset, chunk);
+  }
+};
+
+template <Vec (*kLoad)(const uint16_t*)>
+struct NarrowCache : WidenedCache {
+  NarrowCache(const PagedAttentionParams&, const Tile& t) : WidenedCache(t) {}
   void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
     const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
@@ -65,11 +80,21 @@ struct NarrowCache {
     }
     for (int32_t j = n; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
   }
-  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, first_row, k, offset, n);
-  }
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, first_row, v, offset, chunk);
+};
+
+struct ByteCache : WidenedCache {
+  ByteCache(const PagedAttentionParams&, const Tile& t) : WidenedCache(t) {}
+  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
+    const auto* from_k = static_cast<const int8_t*>(p.cache.k);
+    const auto* from_v = static_cast<const int8_t*>(p.cache.v);
+    for (int32_t j = 0; j < n; ++j) {
+      const int64_t row = offset[j] / t.dim;
+      const int64_t to = static_cast<int64_t>(j) * t.dim;
+      WidenBytes(from_k + offset[j], t.dim, p.cache.k_row_scales[row], k + to);
+      WidenBytes(from_v + offset[j], t.dim, p.cache.v_row_scales[row], v + to);
+      offset[j] = to;
+    }
+    for (int32_t j = n; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
   }
 };
 

@@ -13,6 +13,8 @@ struct Tile {
   int32_t dim;
   int32_t stride;     // dim padded to kAttentionPad
   int32_t first_pos;  // position of row 0
+  int32_t window;     // 0: none
+  float softcap;      // 0: none
   float* q;           // [rows, stride], times scale, zero padded
   float* acc;         // [rows, stride]
   float* scores;      // [rows, kAttentionChunk]
@@ -20,6 +22,16 @@ struct Tile {
   float* sum;         // [rows]
   float* wide;        // WideFloats() for a chunk of a 16-bit cache
 };
+
+// The first row that sees position `pos`.
+inline int32_t FirstRow(const Tile& t, int32_t pos) { return pos > t.first_pos ? (pos - t.first_pos) * t.group : 0; }
+
+// One past the last row that sees a position before `pos`.
+inline int32_t EndRow(const Tile& t, int32_t pos) {
+  if (t.window <= 0) return t.rows;
+  const int64_t end = (static_cast<int64_t>(pos) + t.window - 1 - t.first_pos) * t.group;
+  return end < 0 ? 0 : end < t.rows ? static_cast<int32_t>(end) : t.rows;
+}
 
 // Scores of R rows x (kLanes / R) positions.
 template <int R>
@@ -72,10 +84,32 @@ inline void Scores(const Tile& t, int32_t first_row, const float* k, const int64
   }
 }
 
-// Turns the row's n scores into weights, and brings its sum and accumulator to the new maximum.
-inline void SoftmaxRow(const Tile& t, int32_t row, int32_t n) {
+// tanh within 3e-7, relative: its series to x^15 below 1/2, by e^2|x| above.
+inline Vec Tanh(Vec x) {
+  const Vec size = Max(x, Sub(Set(0.0f), x));
+  const Vec large = Sub(Set(1.0f), Div(Set(2.0f), Add(Exp(Add(size, size)), Set(1.0f))));
+  const Vec y = Mul(x, x);
+  Vec p = Fma(Set(-1.4558343870513e-3f), y, Set(3.5921280365725e-3f));
+  p = Fma(p, y, Set(-8.8632355299022e-3f));
+  p = Fma(p, y, Set(2.1869488536155e-2f));
+  p = Fma(p, y, Set(-5.3968253968254e-2f));
+  p = Fma(p, y, Set(1.3333333333333e-1f));
+  p = Fma(p, y, Set(-3.3333333333333e-1f));
+  const Vec small = Fma(Mul(p, y), x, x);
+  const Vec with_sign = Select(MaskGt(Set(0.0f), x), Sub(Set(0.0f), large), large);
+  return Select(MaskGt(Set(0.5f), size), small, with_sign);
+}
+
+// Turns the row's scores into weights, and brings its sum and accumulator to the new maximum. It sees positions
+// [first, n) of the chunk, at least one.
+inline void SoftmaxRow(const Tile& t, int32_t row, int32_t first, int32_t n) {
   float* s = t.scores + static_cast<int64_t>(row) * kAttentionChunk;
   const int32_t padded = (n + kLanes - 1) / kLanes * kLanes;
+  if (t.softcap > 0.0f) {
+    const Vec cap = Set(t.softcap);
+    for (int32_t j = 0; j < padded; j += kLanes) Store(s + j, Mul(cap, Tanh(Div(Load(s + j), cap))));
+  }
+  for (int32_t j = 0; j < first; ++j) s[j] = -__builtin_inff();
   for (int32_t j = n; j < padded; ++j) s[j] = -__builtin_inff();
   Vec m = Set(t.max[row]);
   for (int32_t j = 0; j < padded; j += kLanes) m = Max(m, Load(s + j));

@@ -18,6 +18,18 @@ inline void Widen(const uint16_t* x, int32_t n, float* out) {
   }
 }
 
+// n bytes times scale.
+inline void WidenBytes(const int8_t* x, int32_t n, float scale, float* out) {
+  const Vec s = Set(scale);
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Mul(LoadI8(x + i), s));
+  if (i < n) {
+    int8_t last[kLanes] = {};
+    __builtin_memcpy(last, x + i, static_cast<size_t>(n - i));
+    StoreFirst(out + i, Mul(LoadI8(last), s), n - i);
+  }
+}
+
 template <void (*kStore)(uint16_t*, Vec)>
 inline void NarrowTo(const float* x, int64_t n, uint16_t* out) {
   int64_t i = 0;
@@ -34,6 +46,8 @@ void Narrow(const float* x, int64_t n, DType to, void* out) {
     case DType::kF32: __builtin_memcpy(out, x, static_cast<size_t>(n) * sizeof(float)); return;
     case DType::kF16: return NarrowTo<StoreF16>(x, n, static_cast<uint16_t*>(out));
     case DType::kBF16: return NarrowTo<StoreBF16>(x, n, static_cast<uint16_t*>(out));
+    case DType::kI8: return;      // never comes here: WriteHeads
+    case DType::kF8E4M3: return;  // never comes here: WriteHeads
   }
 }
 

@@ -39,7 +39,7 @@ class DenseDecoder : public Model {
                                        : Linear(b, "lm_head", {c.vocab_size}, c.hidden_size, false)),
         residual_(b.Buffer("residual", c.hidden_size)),
         hidden_(b.Buffer("hidden", c.hidden_size)),
-        logits_(b.LogitsBuffer("logits", c.vocab_size)) {
+        logits_(b.Float32Buffer("logits", c.vocab_size)) {
     layers_.reserve(c.num_layers);
     for (int32_t i = 0; i < c.num_layers; ++i) layers_.emplace_back(c, b, "layers." + std::to_string(i), i);
   }
@@ -51,14 +51,8 @@ class DenseDecoder : public Model {
     for (size_t i = 0; i < layers_.size(); ++i) {
       DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
-      if (i == 0) {
-        layer.input_norm.Forward(ctx, residual, x);
-      } else {
-        layer.input_norm.AddForward(ctx, x, residual, x);
-      }
-      layer.attention.Forward(ctx, rotary_, x, x);
-      layer.mlp_norm.AddForward(ctx, x, residual, x);
-      layer.mlp.Forward(ctx, x, x);
+      layer.attention.Forward(ctx, rotary_, NormedInput{layer.input_norm, x, residual, /*add=*/i > 0}, x);
+      layer.mlp.Forward(ctx, NormedInput{layer.mlp_norm, x, residual, /*add=*/true}, x);
     }
     norm_.AddForward(ctx, x, residual, x);
     return x;

@@ -41,12 +41,14 @@ struct WeightTarget {
   const ops::OpTable* ops = nullptr;
   ops::OpContext context;  // num_threads threads read the files; copies to a device go over context.stream
   bool keep_quantized = false;
+  bool quantize_int8 = false;  // matrices of floats become 8-bit blocks (runtime/quant/quantize.h)
 };
 
 // Allocates every parameter and fills it from `source`: in the placement's type, or with keep_quantized as packed
-// blocks where all parts of a matrix are stored in a format that has a packed one. Every tensor of the source must be
+// blocks or packed 16-bit floats where all parts of a matrix are stored in such. Every tensor of the source must be
 // used or ignored. Errors: kNotFound names a missing tensor; kInvalidArgument names a tensor with its expected and
-// found shape, or one that nothing in the model uses; kResourceExhausted says what the weights need and what is free.
+// found shape, or one that nothing in the model uses, or says that
+// quantize_int8 finds no matrix of floats; kResourceExhausted says what the weights need and what is free.
 Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_names, const WeightTarget& target,
                    ParamSet& params);
 

@@ -30,6 +30,10 @@ void ConvertTo(const float* from, int64_t n, void* to) {
 WeightWriter::WeightWriter(const Placement& placement, void* stream)
     : placement_(placement), device_(ops::FindDevice(placement.device)), stream_(stream) {
   FASTLLM_CHECK(device_ != nullptr, "weights for a device that is not there");
+  const auto quantize =
+      ops::BuiltinOps().Resolve<ops::QuantizeFp8Fn>({ops::OpId::kQuantizeFp8, ops::Device::kCpu, ops::DType::kF32});
+  FASTLLM_CHECK(quantize.ok(), quantize.status().ToString());
+  quantize_ = *quantize;
   if (placement.device == ops::Device::kCpu) return;
   for (Buffer& b : buffers_) {
     b.data = device_->AllocatePinned(kPieceBytes);
@@ -56,6 +60,8 @@ void WeightWriter::Convert(const TensorInfo& tensor, int64_t begin, int64_t end,
     case ops::DType::kF32: std::memcpy(to, floats_.data(), floats_.size() * sizeof(float)); break;
     case ops::DType::kF16: ConvertTo<c10::Half>(floats_.data(), elements, to); break;
     case ops::DType::kBF16: ConvertTo<c10::BFloat16>(floats_.data(), elements, to); break;
+    case ops::DType::kF8E4M3:
+    case ops::DType::kI8: FASTLLM_CHECK(false, "no model is in 8 bits as a whole");
   }
 }
 
@@ -71,12 +77,54 @@ void WeightWriter::Write(const TensorInfo& tensor, int64_t begin, int64_t end, v
   const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes);
   for (int64_t r = begin; r < end; r += step) {
     const int64_t last = std::min(end, r + step);
-    Buffer& b = buffers_[turn_];
-    turn_ = 1 - turn_;
-    device_->WaitEvent(b.copied);  // of two turns ago; an event that was never recorded is done
+    Buffer& b = NextBuffer();
     Convert(tensor, r, last, (last - r) * row, b.data);
     device_->Copy(static_cast<char*>(to) + (r - begin) * row_bytes, b.data, static_cast<size_t>((last - r) * row_bytes),
                   stream_);
+    device_->RecordEvent(b.copied, stream_);
+  }
+}
+
+WeightWriter::Buffer& WeightWriter::NextBuffer() {
+  Buffer& b = buffers_[turn_];
+  turn_ = 1 - turn_;
+  device_->WaitEvent(b.copied);  // of two turns ago; an event that was never recorded is done
+  return b;
+}
+
+void WeightWriter::ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end,
+                              uint8_t* q, float* scale) {
+  const int64_t rows = end - begin, k = tensor.shape[1];
+  if (tensor.type == WeightType::kF8E4M3) {
+    std::memcpy(q, tensor.data + begin * k, static_cast<size_t>(rows * k));
+    if (scales->numel() == 1) {
+      DequantizeRows(*scales, 0, 1, scale);
+      std::fill(scale + 1, scale + rows, scale[0]);
+    } else {
+      DequantizeRows(*scales, begin, end, scale);
+    }
+    return;
+  }
+  floats_.resize(static_cast<size_t>(rows * k));
+  DequantizeRows(tensor, begin, end, floats_.data());
+  quantize_({{q, scale}, floats_.data(), static_cast<int32_t>(rows), static_cast<int32_t>(k)}, {});
+}
+
+void WeightWriter::WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
+                            float* scale) {
+  if (placement_.device == ops::Device::kCpu) return ConvertFp8(tensor, scales, begin, end, q, scale);
+  const int64_t row_bytes = tensor.shape[1] + static_cast<int64_t>(sizeof(float));
+  const int64_t step = (kPieceBytes - 64) / row_bytes;
+  FASTLLM_CHECK(step > 0, "a row of tensor " + tensor.name + " takes " + std::to_string(row_bytes) +
+                              " bytes; the limit is " + std::to_string(kPieceBytes - 64));
+  for (int64_t r = begin; r < end; r += step) {
+    const int64_t last = std::min(end, r + step), bytes = (last - r) * tensor.shape[1];
+    Buffer& b = NextBuffer();
+    auto* const codes = static_cast<uint8_t*>(b.data);
+    auto* const floats = reinterpret_cast<float*>(codes + (bytes + 15) / 16 * 16);
+    ConvertFp8(tensor, scales, r, last, codes, floats);
+    device_->Copy(q + (r - begin) * tensor.shape[1], codes, static_cast<size_t>(bytes), stream_);
+    device_->Copy(scale + (r - begin), floats, static_cast<size_t>(last - r) * sizeof(float), stream_);
     device_->RecordEvent(b.copied, stream_);
   }
 }

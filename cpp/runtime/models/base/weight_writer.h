@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/contract/fp8.h"
 #include "ops/table/device.h"
 #include "runtime/tensor/placement.h"
 #include "runtime/weights/tensor_source.h"
@@ -23,6 +24,12 @@ class WeightWriter {
   // Rows [begin, end) of the tensor to `to`. Throws InternalError when a copy is refused.
   void Write(const TensorInfo& tensor, int64_t begin, int64_t end, void* to);
 
+  // Rows [begin, end) of a matrix in 8-bit floats (ops/contract/fp8.h) to q and scale, which are those of row `begin`:
+  // as they are stored, with the scales of `scales` (one for each row of the tensor, or one for all), or else made
+  // from what the tensor holds.
+  void WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
+                float* scale);
+
   // Returns when everything has arrived.
   void Finish();
 
@@ -31,6 +38,11 @@ class WeightWriter {
     void* data = nullptr;
     void* copied = nullptr;  // event
   };
+  // One piece; q and scale in host memory.
+  void ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
+                  float* scale);
+  // The buffer whose turn it is, free to be written.
+  Buffer& NextBuffer();
   // Converts a piece of at most kPiece elements into the buffer.
   void Convert(const TensorInfo& tensor, int64_t begin, int64_t end, int64_t elements, void* to);
 
@@ -40,6 +52,7 @@ class WeightWriter {
   Buffer buffers_[2];
   int turn_ = 0;
   std::vector<float> floats_;
+  ops::QuantizeFp8Fn quantize_;
 };
 
 }  // namespace fastllm::runtime

@@ -9,6 +9,7 @@
 #include "runtime/models/base/registry.h"
 #include "runtime/models/config/config_reader.h"
 #include "runtime/models/config/generation_config.h"
+#include "runtime/models/config/quant_config.h"
 #include "runtime/models/model_config.h"
 #include "runtime/weights/safetensors.h"
 
@@ -100,16 +101,11 @@ Status ReadGeneration(const fs::path& folder, const std::string& option, ModelSo
   return g.status();
 }
 
-Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry** entry) {
+Result<ModelConfig> ParseFolderConfig(const fs::path& folder, const ModelEntry** entry, LinearMethod* linear) {
   FASTLLM_ASSIGN_OR_RETURN(const json root, ReadJson(folder / "config.json"));
   const ConfigReader r(root, "config.json");
   FASTLLM_ASSIGN_OR_RETURN(*entry, EntryOf(r));
-  if (const json* q = r.Find("quantization_config"); q != nullptr) {
-    const json* method = q->is_object() && q->contains("quant_method") ? &(*q)["quant_method"] : nullptr;
-    return Status::Unimplemented("config.json: quantization_config with quant_method " +
-                                 (method != nullptr ? method->dump() : "null") +
-                                 " is not supported; quantised weights are read from GGUF files");
-  }
+  *linear = ReadHfQuantization(r);
   ModelConfig config;
   config.architecture = (*entry)->architecture;
   (*entry)->parse_hf(r, &config);
@@ -126,7 +122,7 @@ Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy, const std::st
   }
   ModelSource source;
   const ModelEntry* entry = nullptr;
-  FASTLLM_ASSIGN_OR_RETURN(source.config, ParseFolderConfig(folder, &entry));
+  FASTLLM_ASSIGN_OR_RETURN(source.config, ParseFolderConfig(folder, &entry, &source.linear));
   FASTLLM_RETURN_IF_ERROR(ReadGeneration(folder, generation_config, &source));
   if (dummy) return source;
   FASTLLM_ASSIGN_OR_RETURN(source.tensors, SafetensorsSource::Open(folder.string()));
@@ -185,6 +181,21 @@ Result<ModelSource> OpenGguf(const std::string& path, const std::string& generat
 }
 
 }  // namespace
+
+Result<LinearMethod> ChooseLinearMethod(const std::optional<std::string>& quantization, const ModelSource& source) {
+  if (!quantization || *quantization == source.linear.stored) return source.linear;
+  const auto refuse = [&](const std::string& why) {
+    return Status::InvalidArgument("quantization is \"" + *quantization + "\"; " + why);
+  };
+  if (*quantization != "int8" && *quantization != "fp8" && *quantization != "compressed-tensors") {
+    return refuse("known: int8, fp8, compressed-tensors");
+  }
+  if (!source.linear.stored.empty()) return refuse("the checkpoint states \"" + source.linear.stored + "\"");
+  if (*quantization == "int8") return source.linear;  // WeightTarget::quantize_int8
+  if (*quantization != "fp8") return refuse("the checkpoint has no quantization_config that says so");
+  if (source.config.gguf_names) return refuse("of a GGUF file the stored types count");
+  return LinearMethod{LinearKind::kFp8, ""};
+}
 
 Result<ModelSource> OpenModel(const std::string& path, const std::string& load_format,
                               const std::string& generation_config) {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "ops/contract/common.h"
+#include "ops/contract/rms_norm.h"
+#include "ops/contract/silu_mul.h"
+
+namespace fastllm::ops {
+
+// Matrices in 8-bit floats (e4m3 of Micikevicius et al. 2022: 4 bits of exponent, 3 of mantissa, no infinity, largest
+// 448, NaN 0x7f), each row with a float32 scale of its own. Rows of an activation are tokens, rows of a weight output
+// channels; both are made by the same rule:
+//   amax  = the largest magnitude of the row, NaN passed over
+//   scale = max(amax, 1e-30) * (1 / 448)                        in float32
+//   q     = x * (1 / scale), rounded to the nearest, ties to even; 448 where that is more, 0x7f for NaN
+// A row that holds an infinity has an infinite scale: its sums are NaN, and no other row's.
+struct Fp8Rows {
+  uint8_t* q = nullptr;    // [rows, k]
+  float* scale = nullptr;  // [rows]
+};
+
+struct QuantizeFp8Params {
+  Fp8Rows out;
+  const void* x = nullptr;  // [num_rows, k]
+  int32_t num_rows = 0;
+  int32_t k = 0;
+};
+using QuantizeFp8Fn = void (*)(const QuantizeFp8Params&, const OpContext&);
+
+// Optional: rms_norm and silu_mul whose result, rounded to the type of x as those ops round it, goes straight to 8
+// bits. `out` of the params is not used.
+using RmsNormFp8Fn = void (*)(const RmsNormParams&, const Fp8Rows&, const OpContext&);
+using SiluMulFp8Fn = void (*)(const SiluMulParams&, const Fp8Rows&, const OpContext&);
+
+// out[t, n] = (sum_k x.q[t, k] weight.q[n, k]) * x.scale[t] * weight.scale[n] + bias[n]. Products are exact; sums are
+// in float32, except that the matrix units of a GPU may keep as few as 13 bits below the largest of the products that
+// they add at once (up to 128 of them in the kernel for few rows; of a whole row for many). Within 2e-3 of float64,
+// relative to the norm of the result, on random data.
+struct Fp8LinearParams {
+  void* out = nullptr;         // [num_rows, n]
+  Fp8Rows x;                   // only read
+  Fp8Rows weight;              // only read
+  const void* bias = nullptr;  // [n] of the type of out, or null
+  int32_t num_rows = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+};
+using Fp8LinearFn = void (*)(const Fp8LinearParams&, const OpContext&);
+
+// What n and k of a GPU's fp8_linear are multiples of.
+inline constexpr int32_t kFp8Multiple = 16;
+
+}  // namespace fastllm::ops

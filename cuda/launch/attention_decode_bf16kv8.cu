@@ -1,0 +1,11 @@
+// Instances of the decode kernel in bf16 over a cache of fp8; see instances/manifest.py.
+#include "cuda/launch/attention_decode.cuh"
+
+namespace fastllm::cuda {
+
+template void LaunchDecodeFp8<bf16, 64>(const ops::PagedAttentionParams&, const AttentionShape&, cudaStream_t);
+template void LaunchDecodeFp8<bf16, 96>(const ops::PagedAttentionParams&, const AttentionShape&, cudaStream_t);
+template void LaunchDecodeFp8<bf16, 128>(const ops::PagedAttentionParams&, const AttentionShape&, cudaStream_t);
+template void LaunchDecodeFp8<bf16, 256>(const ops::PagedAttentionParams&, const AttentionShape&, cudaStream_t);
+
+}  // namespace fastllm::cuda
