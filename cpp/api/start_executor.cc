@@ -22,6 +22,11 @@ Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& size
     return Status::Unimplemented("distributed_executor_backend is \"" + backend +
                                  "\"; this build runs ranks as threads of its process");
   }
+  if (config.runtime.cpu_pin_threads && sizes.world() > 1) {
+    return Status::Unimplemented("cpu_pin_threads needs one rank; tensor_parallel_size is " +
+                                 std::to_string(sizes.tensor) + " and pipeline_parallel_size " +
+                                 std::to_string(sizes.pipeline));
+  }
   if (on_cpu || sizes.world() == 1) return Status::Ok();
   return Status::Unimplemented("tensor_parallel_size is " + std::to_string(sizes.tensor) +
                                " and pipeline_parallel_size " + std::to_string(sizes.pipeline) +

@@ -107,7 +107,6 @@ void RunTask(const FillTask& t, const WeightTarget& target, WeightWriter& writer
   }
   writer.Write(*t.tensor, begin, end, t.param->cols, to + first * ops::DTypeSize(target.placement.dtype));
 }
-}
 
 // Runs the tasks on a team of threads, each with its own writer; `source` may forget what was read.
 void RunTasks(const std::vector<FillTask>& tasks, const WeightTarget& target, const TensorSource* source) {
@@ -199,6 +198,7 @@ std::optional<int64_t> LayerIn(std::string_view pattern, std::string_view name) 
 
 // Whether a tensor is for layers that are not built here, or for what comes before or after all layers.
 bool IsOfOtherStage(const WeightMap& map, bool gguf_names, const LayerSpan& layers, std::string_view name) {
+  if (name.ends_with("_scale")) name.remove_suffix(6);  // of a matrix in 8-bit floats
   return std::any_of(map.rules.begin(), map.rules.end(), [&](const WeightRule& rule) {
     const auto layer = LayerIn(gguf_names ? rule.gguf : rule.hf, name);
     if (!layer) return false;
