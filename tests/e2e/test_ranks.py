@@ -72,9 +72,9 @@ def test_stored_precision_and_seeds(make_llm, prompts):
         ({"pipeline_parallel_size": 31}, "pipeline_parallel_size is 31; the model has 30 layers"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
         ({"distributed_executor_backend": "ray"}, 'distributed_executor_backend is "ray"'),
-        ({"distributed_executor_backend": "mp"}, "threads|processes|ray"),
+        ({"distributed_executor_backend": "mp"}, "threads.*processes.*ray"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, message):
-    with pytest.raises(FastLLMError, match=message.replace("|", ".")):
+    with pytest.raises(FastLLMError, match=message):
         LLM(model="smollm2", **options)

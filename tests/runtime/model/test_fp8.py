@@ -150,7 +150,7 @@ def test_refusals(saved, tmp_path):
     folder, _, _ = saved("plain")
     channel = store(folder, tmp_path / "channel", CHANNEL, -1)
     for path, quantization, words in [
-        (str(folder), "awq", 'quantization is "awq"; known: fp8, compressed-tensors'),
+        (str(folder), "awq", 'quantization is "awq"; known: int8, fp8, compressed-tensors'),
         (str(folder), "compressed-tensors", "no quantization_config"),
         (channel, "fp8", 'the checkpoint states "compressed-tensors"'),
     ]:
