@@ -16,14 +16,16 @@ constexpr int64_t kMostKvBytes = int64_t{4} << 30;
 constexpr int64_t kKvPercent = 40;
 
 Status Check(const EngineConfig& config, bool has_logits_processors) {
-  const std::string size = "data_parallel_size " + std::to_string(config.runtime.data_parallel_size);
+  const int32_t size = config.runtime.data_parallel_size;
+  const std::string group =
+      size > 1 ? "data_parallel_size " + std::to_string(size) : std::string("restart_failed_engine true");
   if (has_logits_processors) {
-    return Status::InvalidArgument("logits processors of the host need data_parallel_size 1: " + size +
-                                   " would call them from several engines at one time");
+    return Status::InvalidArgument("logits processors of the host belong to one engine: " + group +
+                                   (size > 1 ? " would call them from several at one time" : " makes new ones"));
   }
   if (config.cache.kv_events_buffer_size > 0) {
     return Status::InvalidArgument("kv_events_buffer_size " + std::to_string(config.cache.kv_events_buffer_size) +
-                                   " needs data_parallel_size 1: the events of " + size + " caches are not told apart");
+                                   " needs one engine: the events of the caches of " + group + " are not told apart");
   }
   return Status::Ok();
 }
@@ -40,6 +42,10 @@ EngineConfig ReplicaConfig(const EngineConfig& config, int32_t replica, int32_t 
   const int32_t count = config.runtime.data_parallel_size;
   EngineConfig out = config;
   out.runtime.data_parallel_size = 1;
+  if (count == 1) {  // alone, and made anew when it fails
+    if (known != nullptr) out.cache.num_gpu_blocks_override = known->num_kv_blocks;
+    return out;
+  }
   const int32_t cores = config.runtime.cpu_threads > 0 ? config.runtime.cpu_threads : usable_cores;
   out.runtime.cpu_threads = std::max(1, cores / count);
   if (!config.runtime.record_path.empty()) {
@@ -71,7 +77,7 @@ Result<std::unique_ptr<Engine>> CreateGroup(const EngineConfig& config, std::opt
         ReplicaConfig(config, replica, UsableCores(), AvailableMemoryBytes(), known->has_value() ? &**known : nullptr);
     FASTLLM_ASSIGN_OR_RETURN(auto engine, create(own, tokens, {}));
     const std::string* device = Resolved(engine->info(), "device");
-    if (device != nullptr && *device != "cpu") {
+    if (config.runtime.data_parallel_size > 1 && device != nullptr && *device != "cpu") {
       return Status::Unimplemented("data_parallel_size " + std::to_string(config.runtime.data_parallel_size) +
                                    " needs device cpu: replicas are not placed on several devices, got " + *device);
     }

@@ -1,4 +1,4 @@
-// Several engines of one model behind one handle: data_parallel_size > 1.
+// Engines of one model behind one handle: data_parallel_size > 1, or one that is made anew when it has failed.
 #pragma once
 
 #include <functional>

@@ -301,7 +301,7 @@ Result<std::unique_ptr<Engine>> CreateEngine(const EngineConfig& config, std::op
 Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config, std::optional<TokenTable> tokens,
                                                std::vector<std::shared_ptr<LogitsProcessor>> logits_processors) {
   try {
-    if (config.runtime.data_parallel_size > 1) {
+    if (config.runtime.data_parallel_size > 1 || config.parallel.restart_failed_engine) {
       return api::CreateGroup(config, std::move(tokens), !logits_processors.empty(), CreateEngine);
     }
     return CreateEngine(config, std::move(tokens), std::move(logits_processors));

@@ -5,22 +5,33 @@
 #include <string>
 #include <utility>
 
+#include "api/choose_runner.h"
 #include "api/device_facts.h"
 #include "api/placement.h"
-#include "runtime/comm/topology.h"
+#include "api/worker_command.h"
+#include "fastllm/config_json.h"
 #include "runtime/executor/local_executor.h"
+#include "runtime/executor/processes_executor.h"
 #include "runtime/executor/threads_executor.h"
-#include "runtime/runner/model_share.h"
 
 namespace fastllm::api {
 namespace {
 
 // What this build cannot do about ranks, by name.
-Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& sizes, bool on_cpu) {
+Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& sizes, bool on_cpu, bool has_processors) {
   const std::string& backend = config.parallel.distributed_executor_backend;
-  if (backend != "threads") {
-    return Status::Unimplemented("distributed_executor_backend is \"" + backend +
-                                 "\"; this build runs ranks as threads of its process");
+  if (backend == "ray") {
+    return Status::Unimplemented(
+        "distributed_executor_backend is \"ray\"; this build runs ranks as threads or processes");
+  }
+  if (config.parallel.nnodes > 1) {
+    return Status::Unimplemented("nnodes is " + std::to_string(config.parallel.nnodes) +
+                                 "; this build runs the ranks of one node");
+  }
+  if (backend == "processes" && has_processors) {
+    return Status::Unimplemented(
+        "logits processors of the host need ranks that are threads of its process: distributed_executor_backend is \"" +
+        backend + "\"");
   }
   if (config.runtime.cpu_pin_threads && sizes.world() > 1) {
     return Status::Unimplemented("cpu_pin_threads needs one rank; tensor_parallel_size is " +
@@ -33,14 +44,44 @@ Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& size
                                "; on device cuda this build has one rank");
 }
 
-Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, runtime::ModelSource source,
-                                               const runtime::RunnerOptions& options,
-                                               const runtime::ParallelSizes& sizes, runtime::PhaseSeconds* phases) {
-  if (sizes.world() == 1) return runtime::MakeLocalExecutor(std::move(source), options, phases);
+// Two tensors of the largest step, twice: while one step's are read, the next one's are written.
+size_t MessageBytes(const runtime::RunnerOptions& options, const runtime::ModelConfig& model) {
+  constexpr int64_t kLeast = int64_t{1} << 20, kMost = int64_t{64} << 20;
+  const int64_t step = int64_t{options.sched.max_num_batched_tokens} * model.hidden_size * 4 * 2;
+  return static_cast<size_t>(std::clamp(2 * step, kLeast, kMost));
+}
+
+// The ranks' processes decide nothing anew: they get what was resolved here.
+EngineConfig ConfigOfRanks(const EngineConfig& config, const ResolvedConfig& resolved) {
+  EngineConfig out = config;
+  out.model.max_model_len = resolved.sched.max_model_len;
+  out.scheduler.max_num_seqs = resolved.sched.max_num_seqs;
+  out.scheduler.max_num_batched_tokens = resolved.sched.max_num_batched_tokens;
+  out.cache.num_gpu_blocks_override = resolved.kv.num_blocks;
+  out.cache.kv_cache_memory_bytes.reset();
+  out.runtime.record_path.clear();
+  return out;
+}
+
+Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const RunnerChoice& choice,
+                                               runtime::ModelSource source, runtime::PhaseSeconds* phases) {
+  const std::chrono::seconds timeout(config.parallel.distributed_timeout_seconds);
+  if (config.parallel.distributed_executor_backend == "processes") {
+    runtime::RankProcessesOptions processes;
+    processes.sizes = choice.sizes;
+    processes.timeout = timeout;
+    processes.command = WorkerCommand(config.parallel);
+    processes.engine = ToJson(ConfigOfRanks(config, choice.resolved));
+    processes.num_threads = choice.options.num_threads;
+    processes.message_bytes = MessageBytes(choice.options, source.config);
+    source = {};  // the ranks open it themselves
+    return runtime::MakeProcessesExecutor(processes, phases);
+  }
+  if (choice.sizes.world() == 1) return runtime::MakeLocalExecutor(std::move(source), choice.options, phases);
   runtime::RankThreadsOptions threads;
-  threads.sizes = sizes;
-  threads.timeout = std::chrono::seconds(config.parallel.distributed_timeout_seconds);
-  return runtime::MakeThreadsExecutor(std::move(source), options, threads, phases);
+  threads.sizes = choice.sizes;
+  threads.timeout = timeout;
+  return runtime::MakeThreadsExecutor(std::move(source), choice.options, threads, phases);
 }
 
 }  // namespace
@@ -48,60 +89,24 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, runti
 Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::ModelSource source,
                                       std::vector<std::shared_ptr<LogitsProcessor>> logits_processors,
                                       runtime::PhaseSeconds* phases) {
-  ModelFacts facts;
-  facts.max_position_embeddings = source.config.max_position_embeddings;
-  DeviceFacts device;
-  device.usable_cores = UsableCores();
-  FASTLLM_ASSIGN_OR_RETURN(const auto placement, ChoosePlacement(config, source.config, &device));
-  const bool on_cpu = placement.device == ops::Device::kCpu;
+  const int64_t available = std::max<int64_t>(0, AvailableMemoryBytes() - CpuWeightBytes(config, source));
+  FASTLLM_ASSIGN_OR_RETURN(RunnerChoice choice, ChooseRunner(config, source, available));
+  const bool on_cpu = choice.options.placement.device == ops::Device::kCpu;
   if (!on_cpu && !logits_processors.empty()) {
     return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
   }
-  const bool keep_quantized = on_cpu && config.model.cpu_precision != "float32";
-  FASTLLM_RETURN_IF_ERROR(CheckQuantization(config.model, placement));
-  const bool quantize_int8 = config.model.quantization == "int8";
-  facts.has_quantized_weights = runtime::UsesQuantized(source, keep_quantized, quantize_int8);
-  FASTLLM_ASSIGN_OR_RETURN(const ops::DType kv_dtype,
-                           ChooseKvDType(config.cache.kv_cache_dtype, placement, facts.has_quantized_weights));
-  const runtime::ParallelSizes sizes{config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size};
-  FASTLLM_RETURN_IF_ERROR(CheckRanks(config, sizes, on_cpu));
-  FASTLLM_ASSIGN_OR_RETURN(const runtime::KvBlockBytes block,
-                           runtime::KvBlockBytesOf(source.config, sizes, config.cache.block_size, kv_dtype));
-  // Ranks on the CPU share its memory.
-  facts.kv_bytes_per_block = on_cpu ? block.all : block.most;
-  if (on_cpu) {
-    device.available_bytes =
-        std::max<int64_t>(0, AvailableMemoryBytes() - runtime::WeightBytes(source, keep_quantized, quantize_int8));
-  }
+  FASTLLM_RETURN_IF_ERROR(CheckRanks(config, choice.sizes, on_cpu, !logits_processors.empty()));
+  choice.options.logits_processors = std::move(logits_processors);
   StartedExecutor out;
-  ResolvedConfig& resolved = out.resolved;
-  FASTLLM_ASSIGN_OR_RETURN(resolved, ResolveLimits(config, facts, device));
-  runtime::RunnerOptions options;
-  options.kv = resolved.kv;
-  options.sched = resolved.sched;
-  options.num_threads = resolved.num_threads;
-  options.pin_threads = config.runtime.cpu_pin_threads;
-  options.seed = config.model.seed;
-  options.logits_processors = std::move(logits_processors);
-  options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
-  options.placement = placement;
-  options.placement.attention_backend = runtime::AttentionBackendOf(config.runtime.attention_backend);
-  options.kv_dtype = kv_dtype;
-  FASTLLM_ASSIGN_OR_RETURN(options.linear, runtime::ChooseLinearMethod(config.model.quantization, source));
-  options.keep_quantized = keep_quantized;
-  options.quantize_int8 = quantize_int8;
-  options.enforce_eager = config.runtime.enforce_eager;
-  if (on_cpu) {
-    FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
-    options.kv = resolved.kv;
-  } else {
-    options.size_kv = [&](const runtime::DeviceMemoryUse& use) -> Result<KvConfig> {
-      FASTLLM_RETURN_IF_ERROR(MeasureDevice(config, use, &device, &resolved.values));
-      FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, facts, device, &resolved));
-      return resolved.kv;
+  out.resolved = choice.resolved;
+  if (!on_cpu) {
+    choice.options.size_kv = [&](const runtime::DeviceMemoryUse& use) -> Result<KvConfig> {
+      FASTLLM_RETURN_IF_ERROR(MeasureDevice(config, use, &choice.device, &out.resolved.values));
+      FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, choice.facts, choice.device, &out.resolved));
+      return out.resolved.kv;
     };
   }
-  FASTLLM_ASSIGN_OR_RETURN(out.executor, MakeExecutor(config, std::move(source), options, sizes, phases));
+  FASTLLM_ASSIGN_OR_RETURN(out.executor, MakeExecutor(config, choice, std::move(source), phases));
   return out;
 }
 

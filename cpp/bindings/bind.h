@@ -15,6 +15,8 @@ void BindRequest(pybind11::module_& m);
 void BindText(pybind11::module_& m);
 // Engine, EngineInfo, EngineStats, ResolvedValue.
 void BindEngine(pybind11::module_& m);
+// run_worker().
+void BindWorker(pybind11::module_& m);
 // StreamRelay. After BindEngine().
 void BindStreamRelay(pybind11::module_& m);
 // ReplayReport, replay_recording().

@@ -15,6 +15,7 @@ PYBIND11_MODULE(_C, m) {
   b::BindText(m);
   b::BindRequest(m);
   b::BindEngine(m);
+  b::BindWorker(m);
   b::BindStreamRelay(m);
   b::BindReplay(m);
   b::BindGguf(m);

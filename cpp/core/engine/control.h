@@ -22,13 +22,14 @@ struct PrefixQuery {
 };
 
 struct Control {
-  enum class Kind : uint8_t { kPause, kResume, kSleep, kWake, kResetPrefixCache, kDrain, kCountCached, kPin };
+  enum class Kind : uint8_t { kPause, kResume, kSleep, kWake, kResetPrefixCache, kDrain, kCountCached, kPin, kFailed };
 
   Kind kind = Kind::kPause;
   PauseMode mode = PauseMode::kAbort;    // kPause
   int32_t level = 1;                     // kSleep
   std::vector<std::string> tags;         // kWake
   PrefixQuery prefix;                    // kCountCached, kPin
+  Status why;                            // kFailed: of the executor, which nobody waits for
   std::promise<Result<int32_t>> answer;  // the engine thread gives each exactly one: tokens for the last two, else 0
 
   void Done(const Status& status) { answer.set_value(status.ok() ? Result<int32_t>(0) : Result<int32_t>(status)); }

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/engine/engine_loop.h"
 
 namespace fastllm {
@@ -20,6 +21,7 @@ bool EngineLoop::Quiet() const { return pipeline_.size == 0 && (!Planning() || !
 void EngineLoop::Handle(Control control) {
   Status status;
   switch (control.kind) {
+    case Control::Kind::kFailed: throw InternalError(control.why.ToString());
     case Control::Kind::kPause: Pause(std::move(control)); return;
     case Control::Kind::kDrain:
       // Nothing could end while it is paused. One that is asleep has no request that holds anything; they are aborted.

@@ -28,6 +28,13 @@ EngineLoop::EngineLoop(const SchedConfig& sched, const KvConfig& kv, std::unique
       pipeline_(scheduler_.max_in_flight()),
       channels_(channels) {
   totals_.total_blocks = kv.num_blocks - 1;
+  // Found out by a thread of the executor while this one may sleep in the inbox.
+  executor_->WatchFailure([channels](const Status& why) {
+    Control control;
+    control.kind = Control::Kind::kFailed;
+    control.why = why;
+    channels->inbox.Post(std::move(control));
+  });
 }
 
 void EngineLoop::Run() noexcept {
@@ -41,6 +48,7 @@ void EngineLoop::Run() noexcept {
   }
   channels_->heartbeat.Rest();
   channels_->outbox.Close();
+  executor_->Close();
 }
 
 void EngineLoop::Loop() {

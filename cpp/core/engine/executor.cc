@@ -2,6 +2,8 @@
 
 namespace fastllm {
 
+void Executor::WatchFailure(std::function<void(const Status& why)> /*failed*/) {}
+
 Status Executor::Sleep(int32_t /*level*/) { return Status::Unimplemented("this executor cannot sleep"); }
 
 Result<bool> Executor::Wake(const std::vector<std::string>& /*tags*/) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ class Executor {
   // Blocks until the oldest plan in flight is done; *result becomes its result, all members anew, and the memory that
   // *result holds may be used for that. Never throws: failures are in StepResult::status.
   virtual void Wait(StepResult* result) = 0;
+
+  // Once, before the first plan: `failed` is called when the executor fails, also while nobody waits, from any thread
+  // and until the executor goes. An executor that fails only within a step need not call it.
+  virtual void WatchFailure(std::function<void(const Status& why)> failed);
+
+  // The last call, when no plan comes any more: ends what runs outside this process. The rest goes with the executor.
+  virtual void Close() {}
 
   // Frees device memory: level 1 keeps the weights in host memory, 2 drops them; the KV cache goes in both. No plan is
   // in flight, and none comes before Wake() has brought everything back. An error leaves all as it was.

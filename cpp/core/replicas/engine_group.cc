@@ -92,9 +92,12 @@ Result<RouteChoice> EngineGroup::Choose(const Attempt& attempt) {
 std::string EngineGroup::Refusal() const {
   std::string out = "no replica takes the request:";
   for (const auto& replica : replicas_) {
+    // One that has died may not have been found yet.
+    const Status health = replica->IsUp() ? replica->life->engine->health() : Status::Ok();
+    const bool failed = !health.ok() || replica->info.state == ReplicaState::kFailed;
     out += (replica->number == 0 ? " " : ", ") + std::to_string(replica->number) + " is " +
-           ReplicaStateName(replica->info.state);
-    if (replica->info.state == ReplicaState::kFailed) out += " (" + replica->info.reason + ")";
+           ReplicaStateName(failed ? ReplicaState::kFailed : replica->info.state);
+    if (failed) out += " (" + (health.ok() ? replica->info.reason : health.message()) + ")";
   }
   return out;
 }

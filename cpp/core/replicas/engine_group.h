@@ -25,7 +25,7 @@ struct EngineGroupOptions {
   bool by_prefix = true;
   bool prefix_caching = true;
   // How often replicas are looked at, and how long after a failure one is made anew; the time doubles with each failure
-  // in a row, up to the last.
+  // in a row, up to the last, and starts anew when a request has been answered.
   std::chrono::milliseconds watch_interval{500};
   std::chrono::milliseconds first_restart{500};
   std::chrono::milliseconds longest_wait{60000};

@@ -77,6 +77,7 @@ void EngineGroup::Translate(Life* life, std::vector<RequestDelta>* deltas) {
   for (RequestDelta& delta : *deltas) {
     if (delta.finish_reason != FinishReason::kNone) {
       info.live -= static_cast<int64_t>(life->live.erase(delta.request_id + static_cast<uint64_t>(delta.index)));
+      if (delta.finish_reason != FinishReason::kError) life->replica->failures = 0;  // it works
     }
     delta.request_id |= life->tag;
   }

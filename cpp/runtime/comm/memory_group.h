@@ -12,23 +12,10 @@
 #include <vector>
 
 #include "fastllm/status.h"
+#include "runtime/comm/comm_call.h"
 #include "runtime/comm/communicator.h"
 
 namespace fastllm::runtime {
-
-// What a rank brings to a meeting.
-struct CommCall {
-  enum class Kind : uint8_t { kAllReduce, kAllGather, kBroadcast, kBarrier };
-  Kind kind = Kind::kBarrier;
-  CommType type = CommType::kByte;
-  int64_t count = 0;
-  int32_t root = 0;
-  void* data = nullptr;
-
-  bool Fits(const CommCall& other) const {
-    return kind == other.kind && type == other.type && count == other.count && root == other.root;
-  }
-};
 
 // A call has two meetings: after the first everybody's data may be read and written, after the second nobody's is.
 // The second cannot fail: whoever passed the first comes to it, so no rank leaves while another uses its memory.

@@ -1,56 +1,17 @@
 #include "runtime/comm/memory_hub.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "runtime/comm/memory_group.h"
+#include "runtime/comm/sum_ranks.h"
 
 namespace fastllm::runtime {
 namespace {
 
 using Kind = CommCall::Kind;
-
-constexpr int64_t kLine = 64;  // elements: two ranks do not write into one cache line
-
-// The sum of the ranks' elements [begin, end), in order of the ranks, back into all of them.
-template <typename T>
-void Reduce(const std::vector<CommCall>& calls, int64_t begin, int64_t end) {
-  constexpr int64_t kPiece = 512;
-  float sum[kPiece];
-  for (int64_t at = begin; at < end; at += kPiece) {
-    const int64_t n = std::min(kPiece, end - at);
-    const T* first = static_cast<const T*>(calls[0].data) + at;
-    for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<float>(first[i]);
-    for (size_t r = 1; r < calls.size(); ++r) {
-      const T* x = static_cast<const T*>(calls[r].data) + at;
-      for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<float>(x[i]);
-    }
-    for (const CommCall& call : calls) {
-      T* out = static_cast<T*>(call.data) + at;
-      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sum[i]);
-    }
-  }
-}
-
-std::string KindName(Kind kind) {
-  switch (kind) {
-    case Kind::kAllReduce: return "all-reduce";
-    case Kind::kAllGather: return "all-gather";
-    case Kind::kBroadcast: return "broadcast";
-    case Kind::kBarrier: return "barrier";
-  }
-  return "call";
-}
-
-std::string CallText(const CommCall& c) {
-  return KindName(c.kind) + " of " + std::to_string(c.count) + " elements of type " +
-         std::to_string(static_cast<int>(c.type));
-}
 
 class MemoryCommunicator : public Communicator {
  public:
@@ -62,19 +23,13 @@ class MemoryCommunicator : public Communicator {
   int32_t size() const override { return group_->size(); }
 
   Status AllReduceSum(const ops::OpContext& /*context*/, void* data, int64_t count, CommType type) override {
-    if (type == CommType::kI32 || type == CommType::kByte) {
-      return Status::Internal(names_[rank_] + " sums elements of type " + std::to_string(static_cast<int>(type)) +
-                              "; floating types can be summed");
-    }
+    FASTLLM_RETURN_IF_ERROR(CheckSum(type, names_[rank_]));
     return Meet({Kind::kAllReduce, type, count, 0, data}, [&](const std::vector<CommCall>& calls) {
       // Each rank sums its part for all of them.
-      const int64_t part = (count / size() / kLine + 1) * kLine;
-      const int64_t begin = std::min(count, part * rank_), end = std::min(count, begin + part);
-      switch (type) {
-        case CommType::kF32: return Reduce<float>(calls, begin, end);
-        case CommType::kF16: return Reduce<c10::Half>(calls, begin, end);
-        default: return Reduce<c10::BFloat16>(calls, begin, end);
-      }
+      std::vector<void*> values;
+      for (const CommCall& call : calls) values.push_back(call.data);
+      const RankPart part = PartOf(count, rank_, size());
+      SumRanks(values, values, part.begin, part.end, type);
     });
   }
 
@@ -126,8 +81,8 @@ class MemoryCommunicator : public Communicator {
     if (other == calls.end()) {
       work(calls);
     } else {
-      status = Status::Internal(names_[other - calls.begin()] + " calls for " + CallText(*other) + " where " +
-                                names_[0] + " calls for " + CallText(calls[0]));
+      status = Status::Internal(names_[other - calls.begin()] + " calls for " + other->Text() + " where " + names_[0] +
+                                " calls for " + calls[0].Text());
     }
     group_->Leave(rank_);
     if (!status.ok()) group_->Break(status);

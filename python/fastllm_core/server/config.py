@@ -62,7 +62,9 @@ class ServerConfig:
     )
     retry_after_s: int = _option(1, "Retry-After of a refusal for want of room.", lo=0)
     drain_timeout_s: float = _option(30.0, "Time for running requests after SIGTERM; then they are aborted.", lo=0)
-    exit_on_engine_death: bool = _option(True, "End the process with status 5 when the engine is dead or stalled.")
+    exit_on_engine_death: bool = _option(
+        True, "End the process with status 5 when the engine is dead or stalled and is not made anew."
+    )
 
     chat_template: str | None = _option(None, "File with a chat template to use instead of the model's.")
     trust_request_chat_template: bool = _option(False, "Render chat templates that requests bring.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -34,6 +35,8 @@ def serve(model: str, engine_options: dict, config: ServerConfig) -> int:
     _set_up_logging()
     _raise_file_limit()
     began = time.perf_counter()
+    if engine_options.get("restart_failed_engine"):  # the process outlives its engine
+        config = dataclasses.replace(config, exit_on_engine_death=False)
     sock = _bind(config)
     with contextlib.closing(sock):
         llm = AsyncLLM(model, **engine_options)
