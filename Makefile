@@ -25,7 +25,7 @@ CXX_DIRS := cpp cuda tests bench
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard -- $(addsuffix /*.h,$(CXX_DIRS)) $(addsuffix /*.cc,$(CXX_DIRS)) $(addsuffix /*.cu,$(CXX_DIRS)) $(addsuffix /*.cuh,$(CXX_DIRS)))
 SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients
+.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients test-ray
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -74,6 +74,10 @@ test-clients: $(VENV)/.built $(VENV)/.demo $(VENV)/.test  ## lm-eval and guidell
 	@test -x build/clients/bin/python || $(PYTHON) -m venv build/clients
 	@build/clients/bin/python -m pip install -q $(PIP_ARGS) 'lm-eval[api]==0.4.13' 'guidellm==0.8.1'
 	@$(VENV)/bin/python tests/server/clients_check.py build/clients/bin
+
+test-ray: $(VENV)/.built $(VENV)/.test  ## ranks on two nodes of a local Ray cluster
+	@$(PIP) 'ray>=2.40'
+	@RAY_USAGE_STATS_ENABLED=0 $(VENV)/bin/python tests/server/ray_check.py
 
 test-asan:  ## C++ tests without torch under the address and undefined-behaviour sanitizers
 test-tsan:  ## the same under the thread sanitizer

@@ -20,18 +20,24 @@ namespace {
 // What this build cannot do about ranks, by name.
 Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& sizes, bool on_cpu, bool has_processors) {
   const std::string& backend = config.parallel.distributed_executor_backend;
-  if (backend == "ray") {
-    return Status::Unimplemented(
-        "distributed_executor_backend is \"ray\"; this build runs ranks as threads or processes");
-  }
-  if (config.parallel.nnodes > 1) {
-    return Status::Unimplemented("nnodes is " + std::to_string(config.parallel.nnodes) +
-                                 "; this build runs the ranks of one node");
-  }
-  if (backend == "processes" && has_processors) {
+  const int32_t nodes = config.parallel.nnodes;
+  if (backend != "threads" && has_processors) {
     return Status::Unimplemented(
         "logits processors of the host need ranks that are threads of its process: distributed_executor_backend is \"" +
         backend + "\"");
+  }
+  if (backend == "threads" && nodes > 1) {
+    return Status::InvalidArgument("nnodes is " + std::to_string(nodes) +
+                                   "; ranks that are threads are on one node: distributed_executor_backend is \"" +
+                                   backend + "\"");
+  }
+  if (sizes.world() % nodes != 0) {
+    return Status::InvalidArgument("nnodes is " + std::to_string(nodes) + ", which does not divide the " +
+                                   std::to_string(sizes.world()) + " ranks");
+  }
+  if (config.parallel.node_rank > 0) {
+    return Status::InvalidArgument("node_rank is " + std::to_string(config.parallel.node_rank) +
+                                   "; engines are made on node 0, and `fastllm serve` runs the ranks of the others");
   }
   if (config.runtime.cpu_pin_threads && sizes.world() > 1) {
     return Status::Unimplemented("cpu_pin_threads needs one rank; tensor_parallel_size is " +
@@ -66,13 +72,15 @@ EngineConfig ConfigOfRanks(const EngineConfig& config, const ResolvedConfig& res
 Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const RunnerChoice& choice,
                                                runtime::ModelSource source, runtime::PhaseSeconds* phases) {
   const std::chrono::seconds timeout(config.parallel.distributed_timeout_seconds);
-  if (config.parallel.distributed_executor_backend == "processes") {
+  if (const std::string& backend = config.parallel.distributed_executor_backend; backend != "threads") {
     runtime::RankProcessesOptions processes;
     processes.sizes = choice.sizes;
     processes.timeout = timeout;
     processes.command = WorkerCommand(config.parallel);
     processes.engine = ToJson(ConfigOfRanks(config, choice.resolved));
     processes.num_threads = choice.options.num_threads;
+    processes.nodes = {config.parallel.nnodes, backend == "processes", config.parallel.master_addr,
+                       config.parallel.master_port};
     processes.message_bytes = MessageBytes(choice.options, source.config);
     source = {};  // the ranks open it themselves
     return runtime::MakeProcessesExecutor(processes, phases);

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from fastllm_core import vllm_keywords, worker
+from fastllm_core import nodes, vllm_keywords
 from fastllm_core._C import Engine
 from fastllm_core.errors import ModelNotFoundError
 from fastllm_core.logits_processor import make_processors
@@ -15,8 +15,12 @@ def load(model: str, tokenizer: str | None, skip_tokenizer_init: bool, options: 
     classes = options.pop("logits_processors", None)
     config = vllm_keywords.engine_config(options)
     config.model = resolve_model(model)
-    if config.distributed_executor_backend == "processes" and not config.distributed_worker_command:
-        config.distributed_worker_command = worker.command()
+    if config.distributed_executor_backend == "processes":
+        nodes.prepare(config)
+    elif config.distributed_executor_backend == "ray":
+        from fastllm_core import ray_nodes
+
+        ray_nodes.start(config)
     processors = make_processors(classes, config) if classes else []
     if skip_tokenizer_init:
         return Engine.create(config, None, processors), None

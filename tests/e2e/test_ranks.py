@@ -71,7 +71,6 @@ def test_stored_precision_and_seeds(make_llm, prompts):
         ({"tensor_parallel_size": 4}, "tensor_parallel_size is 4, which does not divide the 9 attention heads"),
         ({"pipeline_parallel_size": 31}, "pipeline_parallel_size is 31; the model has 30 layers"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
-        ({"distributed_executor_backend": "ray"}, 'distributed_executor_backend is "ray"'),
         ({"distributed_executor_backend": "mp"}, "threads.*processes.*ray"),
     ],
 )

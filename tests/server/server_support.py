@@ -23,8 +23,8 @@ TEMPLATE = (
 class RunningServer:
     """`fastllm serve` in a process of its own; `lines` are what it has written to standard error."""
 
-    def __init__(self, *args: str, env: dict | None = None):
-        command = [sys.executable, "-m", "fastllm_core", "serve", *args, "--port", "0"]
+    def __init__(self, *args: str, env: dict | None = None, launcher: tuple[str, ...] = ()):
+        command = [sys.executable, *launcher, "-m", "fastllm_core", "serve", *args, "--port", "0"]
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(env or {})}
         )

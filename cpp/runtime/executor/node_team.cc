@@ -46,7 +46,8 @@ NodeTeam::~NodeTeam() {
   // Ranks that stand still do not make room; they are killed.
   const std::string order = EncodeEnd();
   const std::string_view part = order;
-  if (!team().broken().ok() || !memory_.plans().Write({&part, 1}, Clock::now() + kFarewell).ok()) {
+  const bool waiting = node().count > 0;
+  if (waiting && (!team().broken().ok() || !memory_.plans().Write({&part, 1}, Clock::now() + kFarewell).ok())) {
     killing_ = true;
   }
   Raise();
@@ -60,6 +61,7 @@ void NodeTeam::Raise() {
 
 Status NodeTeam::Post(std::string_view order) {
   FASTLLM_RETURN_IF_ERROR(team().broken());
+  if (node().count == 0) return Status::Ok();
   return memory_.plans().Write({&order, 1}, kNoDeadline);
 }
 

@@ -20,6 +20,11 @@ def run(argv: list[str]) -> int:
     if args.served is not None:
         args.model = args.served
     options = flags.engine_options(parser, args)
+    from fastllm_core import nodes
+
+    options = nodes.with_environment(options)
+    if options.get("node_rank", 0) > 0:
+        return nodes.run(options)
     try:
         config = server_config(args)
     except InvalidArgumentError as e:
