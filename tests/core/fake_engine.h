@@ -18,8 +18,8 @@ class FakeEngine : public Engine {
   // News as the engine thread would put it out.
   void Say(std::vector<RequestDelta> deltas) { outbox_.Push(&deltas, &used_); }
 
-  // As a poisoned engine ends: nothing more comes, and Submit() and health() say why. Its owner may destroy it as soon as
-  // health() says so, while a test is still in here: that is the last thing done, under the mutex.
+  // As a poisoned engine ends: nothing more comes, and Submit() and health() say why. Its owner may destroy it as soon
+  // as health() says so, while a test is still in here: that is the last thing done, under the mutex.
   void Fail(const std::string& why) {
     const std::lock_guard lock(mutex_);
     outbox_.Close();
