@@ -1,6 +1,6 @@
 """What the server adds: CPU time per streamed token, requests/s, and how /health answers under load.
 
-server_load.py [--streams 1 64 512] [--relay on off] [--long-text] [--tokens N] [--rounds N] [--json FILE]
+server_load.py [--streams 1 64 512] [--relay on off] [--long-text] [--tokens N] [--rounds N] [--peer URL] [--json FILE]
 
 Starts `fastllm serve` on a tiny random model, so that the server is the cost, and drives it from this process. The
 figures per token are CPU times of the server's threads, so that other work on the machine does not count:
@@ -8,6 +8,10 @@ figures per token are CPU times of the server's threads, so that other work on t
   relay    the thread that writes streams to their sockets
 A probe asks for /health every 20 ms all the while. --relay off lets Python write each event, as without the relay.
 --long-text: a prompt of 20 MB is tokenized meanwhile, again and again.
+--peer: another server of the same model gets the same load, one after the other at each level; its figures have no
+threads. --write FOLDER writes the model for it and ends; --model FOLDER serves it. vLLM, in an environment of its own:
+  python -m vllm.entrypoints.openai.api_server --model FOLDER --load-format dummy --served-model-name tiny --port 8100
+added_ms: how much later the last stream ends than all of their tokens take in the engine by itself, LLM.generate().
 """
 
 import argparse
@@ -19,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "server"))
 
@@ -28,12 +33,19 @@ from fastllm_core.bench.report import percentile
 from fastllm_core.http_client import HttpClient, HttpError
 
 LONG_TEXT = "lorem ipsum dolor " * (20_000_000 // 18)
+PEERS_SHAPE = {
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+}  # heads of 64, as peers want them
 LONG_CONTEXT = 1 << 21  # positions, so that the text is not refused by its length
 
 
 def thread_cpu(pid: int) -> dict[str, float]:
     """Seconds by thread name; the main thread is "loop"."""
     out: dict[str, float] = {}
+    if not pid:
+        return out
     for tid in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{tid}/stat") as file:
             name, fields = file.read().rsplit(")", 1)
@@ -54,6 +66,7 @@ class Stream:
         self._ask = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
         self._port = port
         self.ttft: float | None = None
+        self.seconds = 0.0
         self.gaps: list[float] = []
         self.events = self.tokens = self.bytes = 0
         self.failed = False
@@ -78,6 +91,7 @@ class Stream:
             usage = tail.rpartition(b'"completion_tokens":')[2].partition(b",")[0]
             self.tokens = int(usage)
             self.failed = b"[DONE]" not in tail
+            self.seconds = last - start
         except (OSError, ValueError):
             self.failed = True
         finally:
@@ -134,15 +148,24 @@ async def client_of(port: int, number: int, tokens: int, rounds: int) -> list[St
     return streams
 
 
-async def level(server: RunningServer, clients: int, tokens: int, rounds: int, long_text: bool) -> dict:
-    http = HttpClient(server.url)
+@dataclass
+class Target:
+    """A server to load; `pid` is 0 for a peer, whose threads are not looked at."""
+
+    url: str
+    port: int
+    pid: int = 0
+
+
+async def level(target: Target, clients: int, tokens: int, rounds: int, long_text: bool) -> dict:
+    http = HttpClient(target.url)
     stop = asyncio.Event()
-    probe = Probe(server.port)
+    probe = Probe(target.port)
     texts = asyncio.create_task(tokenize(http, stop)) if long_text else None
-    before, begin = thread_cpu(server.process.pid), time.perf_counter()
-    seen = await asyncio.gather(*(client_of(server.port, n, tokens, rounds) for n in range(clients)))
+    before, begin = thread_cpu(target.pid), time.perf_counter()
+    seen = await asyncio.gather(*(client_of(target.port, n, tokens, rounds) for n in range(clients)))
     seconds = time.perf_counter() - begin
-    used = {name: value - before.get(name, 0.0) for name, value in thread_cpu(server.process.pid).items()}
+    used = {name: value - before.get(name, 0.0) for name, value in thread_cpu(target.pid).items()}
     stop.set()
     waits = probe.stop()
     long_texts = await texts if texts else 0
@@ -150,20 +173,51 @@ async def level(server: RunningServer, clients: int, tokens: int, rounds: int, l
     made = sum(s.tokens for s in streams) or 1
     events = sum(s.events for s in streams) or 1
     gaps = [gap for s in streams for gap in s.gaps] or [0.0]
-    return {
+    out = {
         "streams": clients,
         "requests_s": round(len(streams) / seconds, 1),
         "output_tok_s": round(made / seconds),
-        "loop_us_per_token": round(used["loop"] / made * 1e6, 2),
-        "relay_us_per_token": round(used.get("fastllm-relay", 0.0) / made * 1e6, 2),
-        "loop_and_relay_us_per_event": round((used["loop"] + used.get("fastllm-relay", 0.0)) / events * 1e6, 2),
         "tokens_per_event": round(made / events, 2),
-        "ttft_ms": [round(percentile([s.ttft or 0.0 for s in streams], q) * 1e3, 1) for q in (50, 99)],
-        "gap_ms": [round(percentile(gaps, q) * 1e3, 2) for q in (50, 99)],
-        "health_ms": [round(percentile(waits, q) * 1e3, 1) for q in (50, 99, 100)],
+        "ttft_ms": in_ms([s.ttft or 0.0 for s in streams], (50, 99)),
+        "gap_ms": in_ms(gaps, (50, 99)),
+        "e2e_ms": in_ms([s.seconds for s in streams], (50, 99)),
+        "health_ms": in_ms(waits, (50, 99, 100)),
         "long_texts": long_texts,
         "failed": sum(s.failed for s in streams),
     }
+    if target.pid:
+        relay = used.get("fastllm-relay", 0.0)
+        out["loop_us_per_token"] = round(used["loop"] / made * 1e6, 2)
+        out["relay_us_per_token"] = round(relay / made * 1e6, 2)
+        out["loop_and_relay_us_per_event"] = round((used["loop"] + relay) / events * 1e6, 2)
+    return out
+
+
+def in_ms(seconds: list[float], quantiles: tuple[int, ...]) -> list[float]:
+    return [round(percentile(seconds, q) * 1e3, 2) for q in quantiles]
+
+
+_ENGINE = """
+import json, sys, time
+from fastllm_core import LLM, SamplingParams
+folder, options, levels = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+llm = LLM(folder, **options)
+for n, tokens in levels:
+    prompts = [{"prompt_token_ids": [5 + i % 300, 6 + i // 300, 7]} for i in range(n)]
+    params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=True)
+    llm.generate(prompts[:8], params, use_tqdm=False)
+    llm.reset_prefix_cache()
+    start = time.perf_counter()
+    llm.generate(prompts, params, use_tqdm=False)
+    print(time.perf_counter() - start)
+"""
+
+
+def engine_alone(folder: str, levels: list[tuple[int, int]]) -> list[float]:
+    """Seconds for the tokens of each level without a server."""
+    options = {"load_format": "dummy", "cpu_threads": 1, "num_gpu_blocks_override": 20000, "max_num_seqs": 1024}
+    command = [sys.executable, "-c", _ENGINE, folder, json.dumps(options), json.dumps(levels)]
+    return [float(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
 
 
 def start(folder: str, relay: str, long_text: bool) -> RunningServer:
@@ -178,30 +232,53 @@ def start(folder: str, relay: str, long_text: bool) -> RunningServer:
 
 
 def main() -> None:
+    args = arguments()
+    if args.write:
+        folder = pathlib.Path(args.write)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tiny_model(folder, **PEERS_SHAPE)
+        return
+    levels = [(n, args.tokens or max(100, min(1000, 40000 // n))) for n in args.streams]
+    lines = []
+
+    def measure(target: Target, **what) -> None:
+        asyncio.run(level(target, 8, 50, 1, False))  # warms up
+        for n, (streams, tokens) in enumerate(levels):
+            figures = asyncio.run(level(target, streams, tokens, args.rounds, args.long_text))
+            if alone and target.pid:
+                figures["added_ms"] = round(figures["e2e_ms"][1] - alone[n] * 1e3, 2)
+            lines.append(json.dumps({**what, "tokens": tokens, "rounds": args.rounds, **figures}))
+            print(lines[-1], flush=True)
+
+    with tempfile.TemporaryDirectory() as made:
+        if not args.model:
+            write_tiny_model(pathlib.Path(made))
+        folder = args.model or made
+        alone = engine_alone(folder, levels) if args.rounds == 1 and not args.long_text else []
+        for relay in args.relay:
+            server = start(folder, relay, args.long_text)
+            try:
+                measure(Target(server.url, server.port, server.process.pid), relay=relay)
+            finally:
+                server.kill()
+        for url in args.peer:
+            measure(Target(url, int(url.rsplit(":", 1)[1])), peer=url)
+    if args.json:
+        pathlib.Path(args.json).write_text("\n".join(lines) + "\n")
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64, 512])
     parser.add_argument("--relay", nargs="+", choices=("on", "off"), default=["on"])
     parser.add_argument("--long-text", action="store_true")
     parser.add_argument("--tokens", type=int, help="Per request; by default 40,000 in all, 100 to 1000 each.")
     parser.add_argument("--rounds", type=int, default=1, help="Requests of each client, one after another.")
+    parser.add_argument("--model", help="Folder of the model; a fresh one by default.")
+    parser.add_argument("--peer", nargs="+", default=[], metavar="URL", help="http://HOST:PORT of other servers.")
+    parser.add_argument("--write", metavar="FOLDER", help="Write a model that peers can serve, and end.")
     parser.add_argument("--json", help="File for the figures, a line each.")
-    args = parser.parse_args()
-    lines = []
-    for relay in args.relay:
-        with tempfile.TemporaryDirectory() as folder:
-            write_tiny_model(pathlib.Path(folder))
-            server = start(folder, relay, args.long_text)
-            try:
-                asyncio.run(level(server, 8, 50, 1, False))  # warms up
-                for streams in args.streams:
-                    tokens = args.tokens or max(100, min(1000, 40000 // streams))
-                    figures = asyncio.run(level(server, streams, tokens, args.rounds, args.long_text))
-                    lines.append(json.dumps({"relay": relay, "tokens": tokens, "rounds": args.rounds, **figures}))
-                    print(lines[-1], flush=True)
-            finally:
-                server.kill()
-    if args.json:
-        pathlib.Path(args.json).write_text("\n".join(lines) + "\n")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

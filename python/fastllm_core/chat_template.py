@@ -155,10 +155,16 @@ def _check_message(n: int, message: dict) -> dict:
     return {**message, "content": "" if content is None else content}
 
 
+# cache_control comes from clients that speak to several APIs; prefixes are cached without such marks.
+_TEXT_PART_FIELDS = {"type", "text", "cache_control"}
+
+
 def _text_part(n: int, part) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        for name in part.keys() - _TEXT_PART_FIELDS:
+            raise ChatTemplateError(f"message {n}: {name!r:.80} is no field of a text part")
         return part["text"]
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
     raise ChatTemplateError(f"message {n}: content part of type {kind!r}; this version takes text parts only")

@@ -1,7 +1,8 @@
 """A tiny random model with a byte tokenizer for most tests of the server, SmolLM2 where text matters."""
 
 import pytest
-from server_support import TINY_ARGS, RunningServer, write_tiny_model
+from gate import GATE_ARGS, GATE_ENV
+from server_support import ENDLESS_ARGS, ENDLESS_LEN, TINY_ARGS, RunningServer, write_tiny_model
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +16,7 @@ def start_server(tiny_folder):
     made: list[RunningServer] = []
 
     def start(*args: str, model: str | None = None, **options) -> RunningServer:
-        which = [model] if model else [tiny_folder, *TINY_ARGS]
+        which = [model or tiny_folder, *(() if model == "smollm2" else TINY_ARGS)]
         made.append(RunningServer(*which, *args, **options))
         return made[-1]
 
@@ -28,6 +29,24 @@ def start_server(tiny_folder):
 def tiny(start_server) -> RunningServer:
     """One server for all tests that leave it as they found it."""
     return start_server("--num-gpu-blocks-override", "1200", "--enable-prompt-tokens-details", "--access-log", "off")
+
+
+@pytest.fixture(scope="session")
+def endless_folder(tmp_path_factory) -> str:
+    """A context that takes minutes to fill: what asks for all of it ends when it is aborted, and not before."""
+    return write_tiny_model(tmp_path_factory.mktemp("endless"), max_position_embeddings=ENDLESS_LEN)
+
+
+@pytest.fixture(scope="session")
+def endless(start_server, endless_folder) -> RunningServer:
+    return start_server(*ENDLESS_ARGS, "--access-log", "off", model=endless_folder)
+
+
+@pytest.fixture(scope="session")
+def single(start_server, endless_folder) -> RunningServer:
+    """One sequence at a time, by priority; requests can make the engine stand still (gate.py)."""
+    args = ("--max-num-seqs", "1", "--max-num-batched-tokens", "64", "--scheduling-policy", "priority")
+    return start_server(*ENDLESS_ARGS, *args, *GATE_ARGS, "--access-log", "off", model=endless_folder, env=GATE_ENV)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ import os
 import pathlib
 import queue
 import re
-import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -72,9 +72,16 @@ class RunningServer:
                 total += float(found[2])
         return total
 
+    def wait_for(self, name: str, wanted: float, **labels) -> None:
+        """Returns when a family's sum is at least this. Each look is a request, so that time passes by the server's."""
+        for _ in range(20_000):
+            if self.metric(name, **labels) >= wanted:
+                return
+        raise AssertionError(f"{name} is {self.metric(name, **labels)}, never {wanted}")
+
     def wait_idle(self) -> None:
         """Returns when the engine holds nothing. Each round asks for one token, so that time passes by its steps."""
-        for _ in range(500):
+        for _ in range(5000):
             self.complete([7], 1)
             if self.metric("num_requests_running") == 0 == self.metric("num_requests_waiting"):
                 break
@@ -112,9 +119,11 @@ class RunningServer:
         self.process.stderr.close()
 
 
-def write_tiny_model(folder: pathlib.Path) -> str:
-    """A 0.1 M parameter Llama for load_format="dummy", with a tokenizer of single bytes and a chat template."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+def write_tiny_model(folder: pathlib.Path, mark_beginning: bool = False, **config) -> str:
+    """A 0.1 M parameter Llama for load_format="dummy", with a tokenizer of single bytes and a chat template.
+
+    mark_beginning: texts begin with a special token. config: values of config.json that differ."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     specials = ["<unk>", "<|im_start|>", "<|im_end|>"]
     vocab = {t: i for i, t in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
@@ -123,13 +132,38 @@ def write_tiny_model(folder: pathlib.Path) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, special=True) for t in specials])
+    if mark_beginning:
+        tokenizer.post_processor = processors.TemplateProcessing("<unk> $A", special_tokens=[("<unk>", 0)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    shutil.copy(pathlib.Path(__file__).parents[1] / "tiny_llama.json", folder / "config.json")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
+    start = json.loads((pathlib.Path(__file__).parents[1] / "tiny_llama.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**start, **config}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": TEMPLATE})
+    )
     return str(folder)
 
 
 TINY_ARGS = ("--load-format", "dummy", "--cpu-threads", "1", "--served-model-name", "tiny", "--max-stop", "8")
+
+
+ENDLESS_LEN = 1 << 18
+ENDLESS_ARGS = ("--num-gpu-blocks-override", str(ENDLESS_LEN // 16 + 1000))
+ENDLESS = {"max_tokens": ENDLESS_LEN - 1000, "ignore_eos": True, "temperature": 0}
+
+
+def open_request(server: RunningServer, body: dict) -> socket.socket:
+    """A connection on which a completion has been asked for and nothing was read."""
+    data = json.dumps(body).encode()
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    sock.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    return sock
+
+
+def begun(sock: socket.socket) -> socket.socket:
+    """Returns when the answer has begun: a stream's does when the engine has its request."""
+    assert sock.recv(12) == b"HTTP/1.1 200"
+    return sock
 
 
 def events(response: httpx.Response) -> list:

@@ -1,19 +1,19 @@
 """The process: signals, drain, exit statuses, a stalled engine, a port in use."""
 
-import ctypes
 import itertools
-import os
-import pathlib
 import signal
 import socket
 import subprocess
 import sys
 import threading
 
-from server_support import events
+from gate import GATE_ARGS, GATE_ENV, make_gate, open_gate
+from server_support import ENDLESS, ENDLESS_ARGS, events
+from stopped_threads import StoppedThreads, all_but_the_servers
 
 COMPLETIONS = "/v1/completions"
-LONG = {"prompt": [[5, 6 + n] for n in range(40)], "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
+ONE = {"prompt": [5], "max_tokens": 1000, "ignore_eos": True, "temperature": 0}
+MANY = {**ENDLESS, "prompt": [[5, 6 + n] for n in range(40)]}
 
 
 class Asking:
@@ -60,29 +60,30 @@ def test_sigterm_when_idle(start_server):
     no_orphans(server)
 
 
-def test_sigterm_drains(start_server):
+def test_sigterm_drains(start_server, tmp_path):
     """A78: what runs finishes, new work is told 503, health says 503, the status is 0."""
-    # Four at a time, so that it takes longer than what is looked at meanwhile.
-    server = start_server("--max-num-seqs", "4", "--drain-timeout-s", "600")
-    asking = Asking(server, {**LONG, "return_token_ids": True})
+    server = start_server("--drain-timeout-s", "600", *GATE_ARGS, env=GATE_ENV)
+    gate = make_gate(tmp_path / "gate")
+    asking = Asking(server, {**ONE, "return_token_ids": True, "vllm_xargs": {"gate": gate}})
     server.process.send_signal(signal.SIGTERM)
     server.wait_line("draining 1 requests")
     refused = server.post(COMPLETIONS, {"prompt": [5]})
     assert refused.status_code == 503
     assert refused.headers["retry-after"]
     assert server.get("/health").status_code == 503
+    open_gate(gate)
     got = asking.join()
     assert got[-1] == "[DONE]"
-    assert sum(len(e["choices"][0]["token_ids"]) for e in got[:-1]) == 40 * 2000
+    assert sum(len(e["choices"][0]["token_ids"]) for e in got[:-1]) == 1000
     assert {e["choices"][0]["finish_reason"] for e in got[:-1]} == {None, "length"}
     assert server.wait() == 0
     no_orphans(server)
 
 
-def test_sigterm_drain_time_is_bounded(start_server):
+def test_sigterm_drain_time_is_bounded(start_server, endless_folder):
     """The rest is aborted, its clients are told, and the status says so."""
-    server = start_server("--drain-timeout-s", "0")
-    asking = Asking(server, LONG)
+    server = start_server(*ENDLESS_ARGS, "--drain-timeout-s", "0", model=endless_folder)
+    asking = Asking(server, MANY)
     assert server.stop() == 3
     got = asking.join()
     assert got[-1] == "[DONE]"
@@ -90,9 +91,9 @@ def test_sigterm_drain_time_is_bounded(start_server):
     no_orphans(server)
 
 
-def test_a_second_signal_is_quick(start_server):
-    server = start_server("--drain-timeout-s", "3600")
-    asking = Asking(server, LONG)
+def test_a_second_signal_is_quick(start_server, endless_folder):
+    server = start_server(*ENDLESS_ARGS, "--drain-timeout-s", "3600", model=endless_folder)
+    asking = Asking(server, MANY)
     server.process.send_signal(signal.SIGTERM)
     server.wait_line("draining")
     assert server.stop(signal.SIGINT) == 3
@@ -107,35 +108,11 @@ def test_port_in_use(start_server, tiny_folder, tiny):
     assert "Traceback" not in done.stderr
 
 
-class StoppedThreads:
-    """Stops all threads of another process but its main one, as a debugger does: the engine's among them. The one that
-    writes streams goes on, as it would when the engine stands still: stopped in a write, it would hold the main one."""
-
-    _ATTACH, _WALL = 16, 0x40000000
-
-    def __init__(self, pid: int):
-        self._threads: list[int] = []
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        for tid in map(int, os.listdir(f"/proc/{pid}/task")):
-            if tid == pid or pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip() == "fastllm-relay":
-                continue
-            if libc.ptrace(self._ATTACH, tid, None, None) != 0:
-                raise OSError(ctypes.get_errno(), f"ptrace of thread {tid}")
-            os.waitpid(tid, self._WALL)
-            self._threads.append(tid)
-
-    def reap(self) -> None:
-        """A process cannot be waited for before its traced threads have been."""
-        for tid in self._threads:
-            os.waitpid(tid, self._WALL)
-
-
-def test_a_stalled_engine_is_seen(start_server):
+def test_a_stalled_engine_is_seen(start_server, endless_folder):
     """A77: the engine's threads stand still. Health is 503, streams end with an error, the process ends with 5."""
-    server = start_server("--stall-timeout-s", "1")
-    asking = Asking(server, LONG)
-    stopped = StoppedThreads(server.process.pid)
+    server = start_server(*ENDLESS_ARGS, "--stall-timeout-s", "1", model=endless_folder)
+    asking = Asking(server, MANY)
+    stopped = StoppedThreads(all_but_the_servers(server.process.pid))
     line = server.wait_line("the engine does not serve")
     assert "stall" in line
     got = asking.join()
@@ -145,10 +122,10 @@ def test_a_stalled_engine_is_seen(start_server):
     assert server.wait() == 5
 
 
-def test_a_stalled_engine_without_exit(start_server):
-    server = start_server("--stall-timeout-s", "1", "--no-exit-on-engine-death")
-    asking = Asking(server, LONG)
-    stopped = StoppedThreads(server.process.pid)
+def test_a_stalled_engine_without_exit(start_server, endless_folder):
+    server = start_server(*ENDLESS_ARGS, "--stall-timeout-s", "1", "--no-exit-on-engine-death", model=endless_folder)
+    asking = Asking(server, MANY)
+    stopped = StoppedThreads(all_but_the_servers(server.process.pid))
     server.wait_line("the engine does not serve")
     assert asking.join()[-2]["error"]["code"] == 500
     health = server.get("/health")

@@ -11,24 +11,24 @@ import time
 import urllib.parse
 
 import pytest
-from server_support import events
+from server_support import ENDLESS, ENDLESS_ARGS, events
 
 KEY, OTHER = "first-key", "second-key"
 AUTH = {"authorization": f"Bearer {KEY}"}
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 SHORT = {"prompt": [5, 6], "max_tokens": 2}
-ENDLESS = {"prompt": [5, 6], "max_tokens": 4000, "ignore_eos": True, "stream": True}
 
 
 @pytest.fixture(scope="module")
-def strict(start_server):
+def strict(start_server, endless_folder):
     """Every protection at a small size; one request runs at a time and one waits."""
     return start_server(
         *("--api-key", KEY, OTHER, "--allowed-origins", "https://good.example"),
-        *("--max-body-bytes", "20000", "--body-timeout-s", "1", "--max-header-bytes", "4096"),
+        *("--max-body-bytes", "20000", "--body-timeout-s", "2", "--max-header-bytes", "4096"),
         *("--max-num-seqs", "1", "--max-num-queued-reqs", "1", "--retry-after-s", "7"),
-        *("--sse-keep-alive-s", "0.02", "--trust-request-chat-template", "--chat-template-timeout-s", "0.5"),
-        *("--num-gpu-blocks-override", "1200"),
+        *("--sse-keep-alive-s", "0.02", "--trust-request-chat-template", "--chat-template-timeout-s", "1"),
+        *ENDLESS_ARGS,
+        model=endless_folder,
     )
 
 
@@ -139,13 +139,12 @@ def test_long_bodies(strict):
 
 def test_slow_bodies_and_heads(strict):
     """A client that sends a byte now and then does not hold a connection for ever."""
-    raw = Raw(strict)
-    raw.send(post_head(COMPLETIONS, 100) + b'{"prompt"')
-    assert raw.read_until(b"}").startswith(b"HTTP/1.1 408")
-    raw.close()
-    for start in (b"", b"GET /heal"):
-        raw = Raw(strict)
-        raw.send(start)
+    body, nothing, head = Raw(strict), Raw(strict), Raw(strict)
+    body.send(post_head(COMPLETIONS, 100) + b'{"prompt"')
+    head.send(b"GET /heal")
+    assert body.read_until(b"}").startswith(b"HTTP/1.1 408")
+    body.close()
+    for raw in (nothing, head):
         assert raw.read_all().startswith(b"HTTP/1.1 408")
 
 
@@ -169,7 +168,8 @@ def test_what_is_no_http(strict):
 
 def test_queue_is_bounded(strict):
     """One runs, one waits, the next is told to come back; a stream that waits gets comments meanwhile."""
-    with strict.http(headers=AUTH) as http, http.stream("POST", COMPLETIONS, json=ENDLESS) as running:
+    endless = {**ENDLESS, "prompt": [5, 6], "stream": True}
+    with strict.http(headers=AUTH) as http, http.stream("POST", COMPLETIONS, json=endless) as running:
         lines = running.iter_lines()
         next(lines)
         waiting: list[str] = []
@@ -209,19 +209,19 @@ def test_request_template_has_a_time_limit(strict):
     }
     answer = strict.post(CHAT, body, headers=AUTH)
     assert answer.status_code == 400
-    assert "0.5 s" in answer.json()["error"]["message"]
+    assert "1 s" in answer.json()["error"]["message"]
     for evil in ("{{ ''.__class__.__mro__ }}", "{{ messages.__init__.__globals__ }}", "{{ 'x' * 999999999 }}", "{{"):
         assert strict.post(CHAT, {**body, "chat_template": evil}, headers=AUTH).status_code == 400
     fine = {**body, "chat_template": "{{ messages[0].content }}", "max_tokens": 1, "return_token_ids": True}
     assert len(strict.post(CHAT, fine, headers=AUTH).json()["prompt_token_ids"]) == 2
 
 
-def test_request_timeout(start_server):
-    server = start_server("--request-timeout-s", "0.5", "--max-num-seqs", "1")
-    long = {**ENDLESS, "prompt": [[5, 6]] * 200}
+def test_request_timeout(start_server, endless_folder):
+    server = start_server("--request-timeout-s", "1", *ENDLESS_ARGS, model=endless_folder)
+    long = {**ENDLESS, "prompt": [5, 6], "stream": True}
     slow = server.post(COMPLETIONS, {**long, "stream": False})
     assert slow.status_code == 504
-    assert "0.5 s" in slow.json()["error"]["message"]
+    assert "1 s" in slow.json()["error"]["message"]
     with server.http() as http, http.stream("POST", COMPLETIONS, json=long) as r:
         got = events(r)
     assert got[-1] == "[DONE]"

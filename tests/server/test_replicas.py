@@ -1,13 +1,11 @@
 """data_parallel_size: several engines behind one server."""
 
-import ctypes
 import json
-import os
-import pathlib
 import threading
 
 import pytest
 from server_support import events
+from stopped_threads import StoppedThreads, engine_threads
 
 COMPLETIONS = "/v1/completions"
 KEY = "key-of-replicas"
@@ -141,29 +139,6 @@ def test_replica_admin_needs_a_key(tiny_folder):
     assert "api_key" in done.stderr
 
 
-class Stopped:
-    """A thread of another process that stands still, as under a debugger."""
-
-    _ATTACH, _WALL = 16, 0x40000000
-
-    def __init__(self, tid: int):
-        self._tid = tid
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        if libc.ptrace(self._ATTACH, tid, None, None) != 0:
-            raise OSError(ctypes.get_errno(), f"ptrace of thread {tid}")
-        os.waitpid(tid, self._WALL)
-
-    def reap(self) -> None:
-        os.waitpid(self._tid, self._WALL)
-
-
-def engine_threads(pid: int) -> list[int]:
-    """In the order of the replicas."""
-    tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-    return [tid for tid in tids if pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text() == "fastllm-engine\n"]
-
-
 def test_a_replica_that_stands_still_is_made_anew(start_server):
     """Its streams end with an error, those of the other go on to their end, and it serves again."""
     server = start_server("--data-parallel-size", "2", "--stall-timeout-s", "1", "--num-gpu-blocks-override", "1000")
@@ -190,7 +165,7 @@ def test_a_replica_that_stands_still_is_made_anew(start_server):
         thread.start()
     for event in begun:
         assert event.wait(60)
-    stopped = Stopped(engine_threads(server.process.pid)[0])
+    stopped = StoppedThreads(engine_threads(server.process.pid)[:1])
     for thread in threads:
         thread.join(120)
         assert not thread.is_alive()

@@ -10,6 +10,13 @@ def run(argv: list[str]) -> int:
     parser = flags.FlagParser("serve", "Serves a model over HTTP: OpenAI's and Anthropic's APIs, and a web page.")
     parser.add_argument("served", nargs="?", metavar="MODEL", help="The model, as --model takes it; wins over --model.")
     flags.add_model_flags(parser, beside_sampling=False)
+    parser.add_argument(
+        "--logits-processors",
+        nargs="+",
+        action="extend",
+        metavar="MODULE:CLASS",
+        help="Logits processors in Python; requests reach them through vllm_xargs. (default: none)",
+    )
     missing = [name for name in ("fastapi", "uvicorn", "httptools", "prometheus_client") if not _found(name)]
     if missing and not {"-h", "--help"} & set(argv):
         raise FastLLMError(f"serve needs the package {missing[0]}: pip install 'fastllm-core[server]'")
@@ -25,6 +32,7 @@ def run(argv: list[str]) -> int:
     options = nodes.with_environment(options)
     if options.get("node_rank", 0) > 0:
         return nodes.run(options)
+    options["logits_processors"] = args.logits_processors
     try:
         config = server_config(args)
     except InvalidArgumentError as e:

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 import fastllm_core
 from fastllm_core.server.chat import TEMPLATE_FIELDS, chat_prompt
-from fastllm_core.server.common import text_prompt
+from fastllm_core.server.common import ALL_SAMPLING, text_prompt
 from fastllm_core.server.endpoint import json_endpoint
 from fastllm_core.server.errors import ApiError, bad_request, dump, from_exception
 from fastllm_core.server.exposition import exposition
@@ -29,10 +29,9 @@ class AdminRoutes:
             "request_ids": field("array", "Ids of answers.", items={"type": ["string"]}),
             "all": field("boolean", "Every request that runs."),
         }
-        nothing = frozenset(f.name for f in fastllm_core.SamplingParams.fields())
-        self.tokenize_fields = RequestFields(tokenize, {}, nothing, state.config)
-        self.detokenize_fields = RequestFields(detokenize, {}, nothing, state.config)
-        self.abort_fields = RequestFields(abort, {}, nothing, state.config)
+        self.tokenize_fields = RequestFields(tokenize, {}, ALL_SAMPLING, state.config)
+        self.detokenize_fields = RequestFields(detokenize, {}, ALL_SAMPLING, state.config)
+        self.abort_fields = RequestFields(abort, {}, ALL_SAMPLING, state.config)
 
     def add_to(self, app) -> None:
         """Registers the routes with a FastAPI application."""
@@ -109,6 +108,8 @@ class AdminRoutes:
         """Ends requests by the ids of their answers. Their clients get what there is, with finish_reason abort."""
         fields = self.abort_fields.check(body)
         if fields.get("all"):
+            if "request_ids" in fields:
+                raise bad_request("give either request_ids or all", "request_ids")
             wanted = list(self._state.runs)
         else:
             wanted = fields.get("request_ids", [])
@@ -125,6 +126,8 @@ class AdminRoutes:
         if ("prompt" in fields) == ("messages" in fields):
             raise bad_request("give either prompt or messages", "prompt")
         if "prompt" in fields:
+            for name in fields.keys() & (TEMPLATE_FIELDS.keys() - {"add_special_tokens"}):
+                raise bad_request(f"{name} goes with messages, not with prompt", name)
             made = await text_prompt(self._state, fields["prompt"], fields.get("add_special_tokens", True))
         else:
             made = await chat_prompt(self._state, fields)

@@ -80,7 +80,7 @@ def _add_generation(app: FastAPI, path: str, api: Api) -> None:
 
 
 def _add_messages(app: FastAPI, state: ServerState, api: MessagesApi) -> None:
-    schema = {"application/json": {"schema": api.fields.openapi(["messages"])}}
+    schema = {"application/json": {"schema": api.count_fields.openapi(["messages"])}}
     app.add_api_route(
         "/v1/messages/count_tokens",
         json_endpoint(state, api.count_tokens),

@@ -28,10 +28,14 @@ NOT_SAMPLING = frozenset(
     }
 )
 
+ALL_SAMPLING = frozenset(f.name for f in SamplingParams.fields())  # for routes that do not generate
+MAX_NOTED = 512  # characters of a value in the access log
+
 STREAM_OPTIONS = field(
     "object",
-    "include_usage: a last chunk with the token counts; continuous_usage_stats: counts in every chunk.",
-    properties={"include_usage": field("boolean"), "continuous_usage_stats": field("boolean")},
+    "include_usage: a last chunk with the token counts; continuous_usage_stats: counts in every chunk;"
+    " include_obfuscation: only false, no padding is sent.",
+    properties={name: field("boolean") for name in ("include_usage", "continuous_usage_stats", "include_obfuscation")},
 )
 
 COMMON_FIELDS = {
@@ -112,6 +116,11 @@ class Api:
         """The plan and the Writer of a request; ApiError for a body that is wrong."""
         raise NotImplementedError
 
+    def note(self, body: dict) -> dict[str, str]:
+        """What the access log says of a checked body: who asks."""
+        names = ("user", "safety_identifier", "prompt_cache_key")
+        return {name: body[name][:MAX_NOTED] for name in names if body.get(name)}
+
     async def detach(self, plan: Plan, writer, body: dict) -> dict | None:
         """The answer to a request that goes on without its client; None for all others."""
         return None
@@ -131,10 +140,14 @@ class Api:
             raise bad_request("stream_options is only allowed when stream is true", "stream_options")
         options = options or {}
         for name, value in options.items():
-            if name not in ("include_usage", "continuous_usage_stats"):
+            if name not in STREAM_OPTIONS["properties"]:
                 raise bad_request(f"unknown field {name[:80]!r} in stream_options", f"stream_options.{name[:80]}")
             if value is not None and not isinstance(value, bool):
                 raise bad_request(f"stream_options.{name} must be boolean, got {value!r:.80}", f"stream_options.{name}")
+        if options.get("include_obfuscation"):
+            raise bad_request(
+                "stream_options.include_obfuscation can only be false: no padding is sent", "stream_options"
+            )
         force = self.state.config.enable_force_include_usage
         return {
             "stream": stream,

@@ -114,7 +114,7 @@ class GenerationResponse(Response):
     async def _generate(self, body: dict, scope, send) -> None:
         plan, writer = await self._api.plan(body, scope.get("state", {}).get("request_id"))
         plan.scheduling = routed(plan.scheduling, scope, body)
-        _note(scope, body, plan)
+        _note(scope, self._api.note(body), plan)
         _log_request(self._state.config.log_requests, plan)
         detached = await self._api.detach(plan, writer, body)
         if detached is not None:
@@ -173,14 +173,11 @@ async def _client_gone(receive) -> None:
         pass
 
 
-def _note(scope, body: dict, plan) -> None:
+def _note(scope, asked_by: dict[str, str], plan) -> None:
     """What the access log says about the request."""
     note = scope.get("state", {}).get("note")
     if note is not None:
-        note.update(id=plan.request_id, prompt_tokens=plan.prompt_tokens, stream=plan.stream)
-        for name in ("user", "safety_identifier", "prompt_cache_key"):
-            if isinstance(body.get(name), str):
-                note[name] = body[name][:512]
+        note.update(id=plan.request_id, prompt_tokens=plan.prompt_tokens, stream=plan.stream, **asked_by)
 
 
 _CONTENT_FIELDS = frozenset({"stop", "bad_words", "extra_args", "dry_sequence_breakers"})

@@ -2,15 +2,22 @@
 
 from fastllm_core.outputs import Piece
 from fastllm_core.server.chat import chat_prompt
-from fastllm_core.server.common import ESCAPE, Api
+from fastllm_core.server.common import ALL_SAMPLING, ESCAPE, MAX_NOTED, Api
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, Run
-from fastllm_core.server.schema import Statement, field, missing
+from fastllm_core.server.schema import RequestFields, Statement, field, missing
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "abort": "end_turn"}
 _NO_TOOLS = "tool calls are not made"
 
+_MARK = {"type": "ephemeral"}
+_CACHE_CONTROL = Statement(
+    (None, _MARK, {**_MARK, "ttl": "5m"}, {**_MARK, "ttl": "1h"}),
+    "prefixes are cached without marks, while there is room",
+)
+
 _STATEMENTS = {
+    "cache_control": _CACHE_CONTROL,
     "tools": Statement((None,), _NO_TOOLS),
     "tool_choice": Statement((None, {"type": "none"}), _NO_TOOLS),
     "thinking": Statement((None, {"type": "disabled"}), "reasoning is not told apart from the answer"),
@@ -21,6 +28,8 @@ _STATEMENTS = {
     "output_format": Statement((None,), "output is not constrained"),
     "output_config": Statement((None,), "output is not constrained"),
 }
+
+_BLOCK_STATEMENTS = {"cache_control": _CACHE_CONTROL, "citations": Statement((None, []), "nothing is cited")}
 
 _CONVERSATION = {
     "model": field("string", "A served name."),
@@ -50,6 +59,10 @@ class MessagesApi(Api):
     required = ("max_tokens", "messages")
     takes = ("temperature", "top_p", "top_k")
 
+    def __init__(self, state):
+        super().__init__(state)
+        self.count_fields = RequestFields(_CONVERSATION, _STATEMENTS, ALL_SAMPLING, state.config)
+
     def own_fields(self):
         return {
             **_CONVERSATION,
@@ -58,7 +71,7 @@ class MessagesApi(Api):
                 "array", "Texts that end the answer.", items={"type": ["string"]}, maxItems=self.state.config.max_stop
             ),
             "stream": field("boolean", "Answer as server-sent events."),
-            "metadata": field("object", "user_id goes to the access log."),
+            "metadata": field("object", "user_id goes to the access log.", properties={"user_id": {"type": "string"}}),
         }
 
     def statements(self):
@@ -67,6 +80,7 @@ class MessagesApi(Api):
     async def plan(self, body, request_id):
         self._only_own_sampling(body)
         fields = self.fields.check(body)
+        _check_metadata(fields.get("metadata", {}))
         model = self.state.check_model(fields.get("model"))
         if "max_tokens" not in fields:
             raise missing("max_tokens")
@@ -81,16 +95,28 @@ class MessagesApi(Api):
 
     async def count_tokens(self, body: dict) -> dict:
         """Tokens that a conversation makes through the template."""
-        self._only_own_sampling(body)
-        fields = self.fields.check(body)
+        fields = self.count_fields.check(body)
         self.state.check_model(fields.get("model"))
         prompt = await chat_prompt(self.state, {"messages": conversation(fields)})
         return {"input_tokens": len(prompt.ids)}
+
+    def note(self, body):
+        user = (body.get("metadata") or {}).get("user_id")
+        return {"user": user[:MAX_NOTED]} if user else {}
 
     def _only_own_sampling(self, body: dict) -> None:
         for name in body:
             if name in self.fields.sampling and name not in self.takes:
                 raise bad_request(f"{name!r:.80} is no field of this API", str(name)[:80])
+
+
+def _check_metadata(metadata: dict) -> None:
+    for name, value in metadata.items():
+        where = f"metadata.{name[:80]}"
+        if name != "user_id":
+            raise bad_request(f"{where} is not supported: answers are not stored", where)
+        if value is not None and not isinstance(value, str):
+            raise bad_request(f"{where} must be a string, got {value!r:.80}", where)
 
 
 def conversation(fields: dict) -> list[dict]:
@@ -105,6 +131,8 @@ def conversation(fields: dict) -> list[dict]:
         role = message.get("role")
         if role not in ("user", "assistant"):
             raise bad_request(f"{where}.role must be user or assistant, got {role!r:.80}", f"{where}.role")
+        for name in message.keys() - {"role", "content"}:
+            raise bad_request(f"{where} has the field {name!r:.80}, which no message has", f"{where}.{name[:80]}")
         out.append({"role": role, "content": _text(message.get("content"), f"{where}.content")})
     return out
 
@@ -119,6 +147,12 @@ def _text(content, where: str) -> str:
         kind = block.get("type") if isinstance(block, dict) else type(block).__name__
         if kind != "text" or not isinstance(block.get("text"), str):
             raise bad_request(f"{where}[{n}] is a block of type {kind!r:.80}; only text is supported", f"{where}[{n}]")
+        for name, value in block.items():
+            inner = f"{where}[{n}].{name[:80]}"
+            if name in _BLOCK_STATEMENTS:
+                _BLOCK_STATEMENTS[name].check(inner, value)
+            elif name not in ("type", "text"):
+                raise bad_request(f"{inner} is no field of a text block", inner)
         parts.append(block["text"])
     return "\n".join(parts)
 

@@ -9,22 +9,20 @@ from fastllm_core.server.chat import chat_prompt
 from fastllm_core.server.common import ESCAPE, Api
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, Run, start, whole_answer
+from fastllm_core.server.logprobs import LogprobTexts
 from fastllm_core.server.schema import Statement, field, missing
 
 _NO_TOOLS = "tool calls are not made"
 _PLAIN_TEXT = {"format": {"type": "text"}}
+_LOGPROBS = "message.output_text.logprobs"
 
 _STATEMENTS = {
     "tools": Statement((None, []), _NO_TOOLS),
-    "tool_choice": Statement((None, "none", "auto"), _NO_TOOLS),
-    "parallel_tool_calls": Statement((None, True, False), _NO_TOOLS),
     "max_tool_calls": Statement((None,), _NO_TOOLS),
     "reasoning": Statement((None,), "reasoning is not told apart from the answer"),
     "text": Statement((None, {}, _PLAIN_TEXT), "output is not constrained"),
-    "include": Statement((None, []), "nothing can be included"),
     "truncation": Statement((None, "disabled"), "a conversation that is too long is refused"),
     "service_tier": Statement((None, "auto", "default"), "one tier"),
-    "top_logprobs": Statement((None, 0), "no log probabilities are returned here"),
     "prompt": Statement((None,), "no stored prompts"),
     "conversation": Statement((None,), "no stored conversations; previous_response_id chains answers"),
     "stream_options": Statement((None, {}, {"include_obfuscation": False}), "no padding is sent"),
@@ -76,6 +74,12 @@ class ResponsesApi(Api):
             "safety_identifier": field("string", "Who asks; goes to the access log."),
             "prompt_cache_key": field("string", "Goes to the access log; equal prefixes are found without a key."),
             "cache_salt": field("string", "Prefixes are shared only between requests of the same salt."),
+            "include": field("array", f"{_LOGPROBS}, or nothing.", items={"type": ["string"], "enum": [_LOGPROBS]}),
+            "top_logprobs": field(
+                "integer", "Of so many of the likeliest tokens as well; needs include.", minimum=0
+            ),
+            "tool_choice": field("string", "Given back; there are no tools to choose.", enum=["none", "auto", None]),
+            "parallel_tool_calls": field("boolean", "Given back; there are no tools to call."),
         }
 
     def statements(self):
@@ -89,6 +93,10 @@ class ResponsesApi(Api):
         keep = self._keeps(fields)
         limit = fields.get("max_output_tokens", self.default_max_tokens(None))
         made = {"max_tokens": self.cap(limit)}
+        if fields.get("include"):
+            made["logprobs"] = fields.get("top_logprobs", 0)
+        elif fields.get("top_logprobs"):
+            raise bad_request(f"top_logprobs needs include to hold {_LOGPROBS!r}", "top_logprobs")
         params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
         if params.n != 1:
             raise bad_request(f"n must be 1 in this API, got {params.n}", "n")
@@ -98,7 +106,8 @@ class ResponsesApi(Api):
         plan = Plan(self.state.new_id(self.id_prefix, request_id), model, [prompt], params)
         plan.stream = fields.get("stream", False)
         plan.cache_salt = fields.get("cache_salt", "")
-        return plan, ResponseWriter(plan, fields, messages, self.store if keep else None)
+        logprobs = LogprobTexts(self.state.llm.get_tokenizer(), False) if fields.get("include") else None
+        return plan, ResponseWriter(plan, fields, messages, self.store if keep else None, logprobs)
 
     async def detach(self, plan: Plan, writer: "ResponseWriter", body: dict) -> dict | None:
         """For a request in the background: starts it, keeps what is known, and returns that. None for others."""
@@ -162,10 +171,21 @@ class ResponsesApi(Api):
         return [*before, *(_message(item, f"input[{n}]") for n, item in enumerate(given))]
 
 
+# What this API's own items hold, so that they can be sent back. Their ids and states ask for nothing.
+_MESSAGE_FIELDS = {"type", "id", "status", "role", "content"}
+_PART_FIELDS = {"type", "text", "annotations", "logprobs"}
+
+
+def _check_names(value: dict, known: set[str], where: str) -> None:
+    for name in value.keys() - known:
+        raise bad_request(f"{where}.{name[:80]} is not supported; known: {', '.join(sorted(known))}", where)
+
+
 def _message(item: dict, where: str) -> dict:
     kind = item.get("type", "message")
     if kind != "message":
         raise bad_request(f"{where} is an item of type {kind!r:.80}; only messages are supported", where)
+    _check_names(item, _MESSAGE_FIELDS, where)
     content, role = item.get("content"), item.get("role")
     if role not in ("user", "assistant", "system", "developer"):
         raise bad_request(f"{where}.role must be user, assistant, system or developer, got {role!r:.80}", where)
@@ -176,6 +196,7 @@ def _message(item: dict, where: str) -> dict:
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
             if kind not in ("input_text", "output_text", "text") or not isinstance(part.get("text"), str):
                 raise bad_request(f"{where} has a part of type {kind!r:.80}; only text is supported", where)
+            _check_names(part, _PART_FIELDS, where)
         content = "\n".join(part["text"] for part in content)
     return {"role": "system" if role == "developer" else role, "content": content}
 
@@ -183,7 +204,16 @@ def _message(item: dict, where: str) -> dict:
 class ResponseWriter:
     """Writes response objects and their events, each with its number."""
 
-    def __init__(self, plan: Plan, fields: dict, messages: list[dict], store: ResponseStore | None):
+    def __init__(
+        self,
+        plan: Plan,
+        fields: dict,
+        messages: list[dict],
+        store: ResponseStore | None,
+        texts: LogprobTexts | None,
+    ):
+        self._texts = texts  # when log probabilities are asked for
+        self._logprobs: list[dict] = []
         self.messages = messages
         self._plan = plan
         self._fields = fields
@@ -198,7 +228,7 @@ class ResponseWriter:
         item = {"id": self._item, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
         out = self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
         out += self._event("response.output_item.added", output_index=0, item=item)
-        return out + self._event("response.content_part.added", **self._place(), part=_part(""))
+        return out + self._event("response.content_part.added", **self._place(), part=_part("", []))
 
     def events(self) -> None:
         return None  # events are numbered, and their text is kept
@@ -206,21 +236,23 @@ class ResponseWriter:
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         if piece.finish_reason is not None:
             self._end = piece
-        if not piece.text:
+        logprobs = self._shown(piece)
+        if not piece.text and not logprobs:
             return b""
         self._text.append(piece.text)
+        self._logprobs += logprobs
         self._number += 1
         kind = "response.output_text.delta"
         return (
             f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{self._number - 1},"item_id":"{self._item}",'
-            f'"output_index":0,"content_index":0,"delta":{ESCAPE(piece.text)},"logprobs":[]}}\n\n'
+            f'"output_index":0,"content_index":0,"delta":{ESCAPE(piece.text)},"logprobs":{dump(logprobs).decode()}}}\n\n'
         ).encode()
 
     def last(self, run: Run) -> bytes:
         text = "".join(self._text)
-        done = self._done(run, text, self._end)
-        out = self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
-        out += self._event("response.content_part.done", **self._place(), part=_part(text))
+        done = self._done(run, text, self._end, self._logprobs)
+        out = self._event("response.output_text.done", **self._place(), text=text, logprobs=self._logprobs)
+        out += self._event("response.content_part.done", **self._place(), part=_part(text, self._logprobs))
         out += self._event("response.output_item.done", output_index=0, item=done["output"][0])
         return out + self._event(f"response.{done['status']}", response=done)
 
@@ -228,11 +260,18 @@ class ResponseWriter:
         return self._event("error", code=str(error.status), message=error.message, param=error.param)
 
     def whole(self, pieces: list[Piece], run: Run) -> dict:
-        return self._done(run, pieces[0].text, pieces[0])
+        return self._done(run, pieces[0].text, pieces[0], self._shown(pieces[0]))
 
-    def _done(self, run: Run, text: str, end: Piece) -> dict:
+    def _shown(self, piece: Piece) -> list[dict]:
+        """The log probabilities of a piece, as this API has them."""
+        if self._texts is None or not piece.logprobs:
+            return []
+        return self._texts.chat(piece.logprobs, self._fields.get("top_logprobs", 0))["content"]
+
+    def _done(self, run: Run, text: str, end: Piece, logprobs: list[dict]) -> dict:
         status = "incomplete" if end.finish_reason == "length" else "completed"
-        item = {"id": self._item, "type": "message", "status": status, "role": "assistant", "content": [_part(text)]}
+        content = [_part(text, logprobs)]
+        item = {"id": self._item, "type": "message", "status": status, "role": "assistant", "content": content}
         out = self.response(run, status, [item])
         if status == "incomplete":
             out["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -256,12 +295,12 @@ class ResponseWriter:
             "metadata": fields.get("metadata", {}),
             "model": self._plan.model,
             "output": output,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": fields.get("parallel_tool_calls", True),
             "previous_response_id": fields.get("previous_response_id"),
             "store": self._store is not None,
             "temperature": params.temperature,
             "text": _PLAIN_TEXT,
-            "tool_choice": "none",
+            "tool_choice": fields.get("tool_choice", "none"),
             "tools": [],
             "top_p": params.top_p,
             "truncation": "disabled",
@@ -285,5 +324,5 @@ class ResponseWriter:
         return f"event: {kind}\ndata: ".encode() + data + b"\n\n"
 
 
-def _part(text: str) -> dict:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(text: str, logprobs: list[dict]) -> dict:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
