@@ -3,18 +3,19 @@
 COMPLETIONS, CHAT, RESPONSES, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"
 COUNT, TOKENIZE, DETOKENIZE, ABORT = "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/abort_requests"
 ROUTES = (COMPLETIONS, CHAT, RESPONSES, MESSAGES, COUNT, TOKENIZE, DETOKENIZE, ABORT)
-TEMPLATE = "{{ messages[0]['content'] }}{{ extra }}{% for d in documents %}{{ d['text'] }}{% endfor %}"
+TEMPLATE = "{{ messages[0]['content'] }}{{ extra }}{% for d in documents or [] %}{{ d['text'] }}{% endfor %}"
 EOS, MARK = 2, 1  # ids of special tokens
 
 USER = [{"role": "user", "content": "abc"}]
 TALK = [*USER, {"role": "assistant", "content": "de"}]
+TEXT = {"messages": None, "prompt": "abc"}
 START = {
     COMPLETIONS: {"prompt": "abc", "max_tokens": 12},
     CHAT: {"messages": USER, "max_tokens": 12},
     RESPONSES: {"input": "abc", "max_output_tokens": 12},
     MESSAGES: {"messages": USER, "max_tokens": 12},
     COUNT: {"messages": USER},
-    TOKENIZE: {"prompt": "abc"},
+    TOKENIZE: {"messages": USER},
     DETOKENIZE: {"tokens": [70, 71]},
     ABORT: {"request_ids": ["nobody"]},
 }
@@ -22,8 +23,9 @@ START = {
 RANDOM = {"temperature": 1.5, "seed": 1}
 GREEDY = {"temperature": 0, "ignore_eos": True}
 ENDS = {"temperature": 0, "logit_bias": {str(EOS): 100}}
-TWO = {"temperature": 0, "allowed_token_ids": [70, 71], "ignore_eos": True}  # whose output repeats itself
-DRY = {**TWO, "dry_multiplier": 5.0}
+FEW = {"temperature": 0, "allowed_token_ids": list(range(60, 100)), "ignore_eos": True}  # repeats itself
+TWO = {**FEW, "allowed_token_ids": [70, 71]}
+DRY = {**TWO, "dry_multiplier": 50.0}
 
 # Fields of SamplingParams: what goes before, and the value that changes the answer.
 SAMPLING = {
@@ -36,33 +38,30 @@ SAMPLING = {
     "top_n_sigma": (RANDOM, 0.5),
     "xtc_probability": ({**RANDOM, "xtc_threshold": 0.001}, 1.0),
     "xtc_threshold": ({**RANDOM, "xtc_probability": 1.0}, 0.001),
-    "presence_penalty": (TWO, 2.0),
-    "frequency_penalty": (TWO, 2.0),
-    "repetition_penalty": (TWO, 10.0),
-    "dry_multiplier": (TWO, 5.0),
+    "presence_penalty": (FEW, 2.0),
+    "frequency_penalty": (FEW, 2.0),
+    "repetition_penalty": (FEW, 10.0),
+    "dry_multiplier": (TWO, 50.0),
     "dry_base": ({**TWO, "dry_multiplier": 1e-6}, 1000.0),
     "dry_allowed_length": (DRY, 50),
     "dry_range": (DRY, 2),
-    "dry_sequence_breakers": (DRY, ["c", "d"]),
+    "dry_sequence_breakers": (DRY, ["d", "e"]),
     "logit_bias": (GREEDY, {"80": 100}),
     "allowed_token_ids": (GREEDY, [80]),
-    "bad_words": ({**GREEDY, "logit_bias": {"70": 50}}, ["c"]),
+    "bad_words": ({**GREEDY, "logit_bias": {"70": 50}}, ["d"]),
     "seed": (RANDOM, 2),
     "min_tokens": (ENDS, 5),
-    "stop": (TWO, ["c", "d"]),
-    "stop_token_ids": (TWO, [70, 71]),
+    "stop": (FEW, ["c", "d"]),
+    "stop_token_ids": (FEW, list(range(60, 100))),
     "ignore_eos": (ENDS, True),
-    "include_stop_str_in_output": ({**TWO, "stop": ["c", "d"]}, True),
+    "include_stop_str_in_output": ({**FEW, "stop": ["c", "d"]}, True),
     "skip_special_tokens": ({**GREEDY, "allowed_token_ids": [MARK]}, False),
     "logprob_token_ids": ({**GREEDY, "logprobs": 1}, [5, 6]),
 }
-PROMPT_64 = [100 + n for n in range(64)]
 COMMON = {
-    "model": ({}, "other"),
     "stream": (GREEDY, True),
     "stream_options": ({**GREEDY, "stream": True, "max_tokens": 1}, {"include_usage": True}),
     "max_tokens": (GREEDY, 3),
-    "request_id": ({}, "contract-1"),
     "truncate_prompt_tokens": (GREEDY, 2),
     "truncation_side": ({**GREEDY, "truncate_prompt_tokens": 2}, "right"),
     "prompt_logprobs": (GREEDY, 1),
@@ -82,15 +81,15 @@ TABLES = {
     COMPLETIONS: {
         **SAMPLING,
         **COMMON,
-        "prompt": ({}, "other"),
+        "prompt": (GREEDY, "other"),
         "echo": (GREEDY, True),
         "logprobs": (GREEDY, 1),
-        "add_special_tokens": ({}, False),
+        "add_special_tokens": (GREEDY, False),
     },
     CHAT: {
         **SAMPLING,
         **COMMON,
-        **TEMPLATE_TABLE,
+        **{name: ({**GREEDY, **before}, value) for name, (before, value) in TEMPLATE_TABLE.items()},
         "max_completion_tokens": (GREEDY, 3),
         "logprobs": (GREEDY, True),
         "top_logprobs": ({**GREEDY, "logprobs": True}, 2),
@@ -100,36 +99,39 @@ TABLES = {
     },
     RESPONSES: {
         **{name: entry for name, entry in SAMPLING.items() if name != "n"},
-        **{name: COMMON[name] for name in ("model", "stream", "truncate_prompt_tokens")},
+        **{name: COMMON[name] for name in ("stream", "truncate_prompt_tokens")},
         "truncation_side": COMMON["truncation_side"],
-        "input": ({}, "other"),
+        "input": (GREEDY, "other"),
         "include": (GREEDY, ["message.output_text.logprobs"]),
         "top_logprobs": ({**GREEDY, "include": ["message.output_text.logprobs"]}, 2),
         "logprob_token_ids": ({**GREEDY, "include": ["message.output_text.logprobs"]}, [5, 6]),
-        "instructions": ({}, "Be brief."),
+        "instructions": (GREEDY, "Be brief."),
         "max_output_tokens": (GREEDY, 3),
-        "store": ({}, False),
-        "metadata": ({}, {"a": "b"}),
-        "tool_choice": ({}, "auto"),
-        "parallel_tool_calls": ({}, False),
+        "store": (GREEDY, False),
+        "metadata": (GREEDY, {"a": "b"}),
+        "tool_choice": (GREEDY, "auto"),
+        "parallel_tool_calls": (GREEDY, False),
     },
     MESSAGES: {
-        **{name: SAMPLING[name] for name in ("top_p", "top_k", "temperature")},
-        **{name: COMMON[name] for name in ("model", "stream", "max_tokens")},
-        "messages": TEMPLATE_TABLE["messages"],
-        "system": ({}, "Be brief."),
-        "stop_sequences": ({}, [chr(n) for n in range(97, 105)]),
+        "temperature": ({"temperature": 0}, 1.5),
+        "stream": ({"temperature": 0}, True),
+        "max_tokens": ({"temperature": 0}, 3),
+        "messages": ({"temperature": 0}, [{"role": "user", "content": "other"}]),
+        "system": ({"temperature": 0}, "Be brief."),
+        "stop_sequences": ({"temperature": 0}, [chr(n) for n in range(97, 105)]),
     },
     COUNT: {"messages": TEMPLATE_TABLE["messages"], "system": ({}, "Be brief.")},
     TOKENIZE: {
         **TEMPLATE_TABLE,
-        "prompt": ({}, "other"),
-        "add_special_tokens": ({}, False),
+        "prompt": (TEXT, "other"),
+        "add_special_tokens": (TEXT, False),
         "return_token_strs": ({}, True),
     },
     DETOKENIZE: {"tokens": ({}, [80])},
     ABORT: {},
 }
+# Of Messages, which has no seed.
+ELSEWHERE_OF = {MESSAGES: dict.fromkeys(("top_p", "top_k"), "test_field_contract.test_sampling_of_messages")}
 # What another test shows, or one below.
 ELSEWHERE = {
     "stream_interval": "test_requests.test_stream_interval",
@@ -149,5 +151,6 @@ ELSEWHERE = {
     "previous_response_id": "test_other_apis.test_kept_responses",
     "request_ids": "test_disconnect.test_abort_by_id",
     "all": "test_disconnect.test_abort_by_id",
-    "model": "test_field_contract.test_models_that_are_not_served",
+    "model": "test_field_contract.test_names_of_models",
+    "request_id": "test_field_contract.test_request_id",
 }

@@ -7,6 +7,7 @@ import queue
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -18,6 +19,9 @@ TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+
+
+_TLS = ssl.create_default_context()  # made once: it takes longer than most requests
 
 
 class RunningServer:
@@ -53,7 +57,8 @@ class RunningServer:
                 return line
 
     def http(self, **options) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=120, trust_env=False, **options)
+        options = {"base_url": self.url, "timeout": 120, "trust_env": False, "verify": _TLS, **options}
+        return httpx.Client(**options)
 
     def get(self, path: str, **options) -> httpx.Response:
         with self.http() as http:
@@ -161,7 +166,7 @@ def open_request(server: RunningServer, body: dict) -> socket.socket:
 
 
 def begun(sock: socket.socket) -> socket.socket:
-    """Returns when the answer has begun: a stream's does when the engine has its request."""
+    """Returns when the answer has begun. A stream's does as soon as its request is on its way to the engine."""
     assert sock.recv(12) == b"HTTP/1.1 200"
     return sock
 

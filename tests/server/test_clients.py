@@ -139,10 +139,14 @@ def test_run_batch(tiny_folder, tmp_path):
     assert answers["a"]["error"] is None
     assert "999" in answers["c"]["error"]["message"]
     whole = target.read_text().splitlines(keepends=True)
-    target.write_text("".join(whole[:2]) + whole[2][:20])  # as a run that died leaves it
+    failed = json.loads(whole[2])
+    failed["response"]["status_code"] = 503
+    # as a run that died leaves it
+    target.write_text("".join(whole[:2]) + json.dumps(failed) + "\n" + whole[3][:20])
     again = fastllm(*args)
     assert "2 answered before" in again.stderr
-    assert {json.loads(line)["custom_id"] for line in target.read_text().splitlines()} == {"a", "b", "c", "d"}
+    assert sorted(json.loads(line)["custom_id"] for line in target.read_text().splitlines()) == ["a", "b", "c", "d"]
+    assert '"status_code": 503' not in target.read_text()
     assert target.read_text().startswith("".join(whole[:2]))
 
 

@@ -33,7 +33,8 @@ def test_leaving_while_queued(single):
     server = single
     prompt = list(range(10, 210)) * 2
     base = server.complete(prompt, 5, return_token_ids=True)["choices"][0]["token_ids"]
-    blocker = begun(open_request(server, {**ENDLESS, "prompt": [[5, n] for n in range(50)], "stream": True}))
+    blocker = open_request(server, {**ENDLESS, "prompt": [[5, n] for n in range(50)]})
+    server.wait_for("num_requests_running", 1)
     queued = [
         open_request(server, {**ENDLESS, "prompt": prompt, "stream": s, "cache_salt": "q"}) for s in (True, False)
     ]

@@ -121,6 +121,31 @@ def test_response_stream(smollm):
     assert final.output_text == client.responses.create(**stopped).output_text
 
 
+def test_response_logprobs(smollm):
+    """Those of chat completions, in this API's places: whole, in the deltas and at their end."""
+    client = smollm.client()
+    ask = {"model": "smollm2", "max_output_tokens": 5, "temperature": 0, "top_logprobs": 2}
+    ask |= {"input": "Say hello.", "include": ["message.output_text.logprobs"]}
+    chat = client.chat.completions.create(
+        model="smollm2", messages=HELLO, max_tokens=5, temperature=0, logprobs=True, top_logprobs=2
+    )
+    wanted = [(t.token, t.logprob, [a.token for a in t.top_logprobs]) for t in chat.choices[0].logprobs.content]
+
+    def shown(logprobs) -> list:
+        return [(t.token, t.logprob, [a.token for a in t.top_logprobs]) for t in logprobs]
+
+    whole = client.responses.create(**ask)
+    assert shown(whole.output[0].content[0].logprobs) == wanted
+    got = list(client.responses.create(**ask, stream=True))
+    deltas = [t for e in got if e.type == "response.output_text.delta" for t in e.logprobs]
+    assert shown(deltas) == wanted
+    assert [shown(e.logprobs) for e in got if e.type == "response.output_text.done"] == [wanted]
+    assert shown(got[-1].response.output[0].content[0].logprobs) == wanted
+    for bad in ({"include": ["file_search_call.results"]}, {"include": []}):
+        with pytest.raises(openai.BadRequestError, match="include"):
+            client.responses.create(**{**ask, **bad})
+
+
 @pytest.fixture(scope="module")
 def keeping(start_server):
     return start_server("--enable-response-store", "--max-stored-responses", "3")
@@ -174,7 +199,8 @@ def test_responses_refuse_by_name(tiny):
         {"reasoning": {"effort": "high"}},
         {"text": {"format": {"type": "json_object"}}},
         {"truncation": "auto"},
-        {"include": ["message.output_text.logprobs"]},
+        {"include": ["reasoning.encrypted_content"]},
+        {"top_logprobs": 2},
         {"max_tokens": 5},
         {"n": 2},
         {"input": None},

@@ -260,6 +260,33 @@ def test_only_one_port_listens(tiny):
     assert len({i for i in inodes if f"socket:[{i}]" in held}) == 1
 
 
+def test_nothing_is_fetched(tiny):
+    """A81: parts that name an address are refused, and nobody is asked for them."""
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.settimeout(0)
+        port = trap.getsockname()[1]
+        for url in (
+            f"http://127.0.0.1:{port}/a",
+            f"http://[::1]:{port}",
+            f"http://2130706433:{port}",
+            "file:///etc/hostname",
+        ):
+            parts = [
+                {"type": "image_url", "image_url": {"url": url}},
+                {"type": "video_url", "video_url": {"url": url}},
+                {"type": "audio_url", "audio_url": {"url": url}},
+                {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+                {"type": "file", "file": {"file_id": url}},
+            ]
+            for part in parts:
+                body = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
+                answer = tiny.post(CHAT, body)
+                assert answer.status_code == 400
+                assert part["type"] in answer.json()["error"]["message"]
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+
+
 def test_long_work_does_not_stop_the_loop(tiny):
     """A44: health answers while long texts are tokenized; the longest wait is bounded by far less than their work."""
     text = "word " * 150_000  # as long as the context could hold, in the best case, is refused; this is tokenized

@@ -2,10 +2,13 @@
 
 import json
 import socket
-import time
+import types
 
 import pytest
 from server_support import events
+
+from fastllm_core.server.generation import Plan, Run
+from fastllm_core.server.relay import RelayedConnection
 
 COMPLETIONS, CHAT, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/messages"
 TALK = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 60}
@@ -103,13 +106,13 @@ def test_a_slow_client_gets_everything(tiny):
     """Its socket fills up; others go on, and it finds every byte when it reads at last."""
     body = {"prompt": [[5, n] for n in range(200)], "max_tokens": 1000, "temperature": 0, "ignore_eos": True}
     data = json.dumps({**body, "stream": True}).encode()
+    made = tiny.metric("generation_tokens_total")
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", tiny.port))
         head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
         slow.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        while tiny.metric("num_requests_running") + tiny.metric("num_requests_waiting") == 0:
-            time.sleep(0.001)
+        tiny.wait_for("generation_tokens_total", made + 1)
         while tiny.metric("num_requests_running") + tiny.metric("num_requests_waiting") > 0:
             tiny.complete([3], 1)
         answer = b""
@@ -142,3 +145,60 @@ def test_the_access_log_counts_the_bytes_of_the_relay(start_server):
         size = len(response.read())
     assert json.loads(server.wait_line('"path": "/v1/completions"'))["bytes"] == size
     assert server.stop() == 0
+
+
+class Gone:
+    """A transport whose client has left, and a relay that still holds bytes for it."""
+
+    chunked_encoding = True
+    bytes = 0
+
+    def __init__(self):
+        self.transport = self
+
+    def is_closing(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+    def get_extra_info(self, name: str):
+        return self
+
+    def fileno(self) -> int:
+        return 7
+
+    def attach(self, fd: int, chunked: bool, outputs: list, begin: bytes) -> int:
+        return 1
+
+    def detach(self, number: int) -> tuple:
+        return b"unsent", 5, 40, [1.0]
+
+
+def test_a_client_that_left_while_the_relay_wrote():
+    """What is left of the stream has nowhere to go; its tokens are counted all the same."""
+    gone = Gone()
+    connection = RelayedConnection(gone, gone, gone, [("a", "b")])
+    assert connection.hand_over([(1, 0, 0.0)], b"")
+    assert connection.take_back() == (5, [1.0])
+    assert gone.bytes == 40
+    assert connection.take_back() is None
+
+
+def test_a_run_is_closed_whatever_its_connection_says():
+    class Broken:
+        def take_back(self):
+            raise RuntimeError("no such descriptor")
+
+    class Closed:
+        def close(self, *reason) -> None:
+            self.reason = reason
+
+    run = object.__new__(Run)
+    run.plan = Plan("id-1", "tiny", [], None)
+    run._state = types.SimpleNamespace(runs={"id-1": run})
+    run._connection, run._group, run._timer, run._failed = Broken(), Closed(), Closed(), False
+    with pytest.raises(RuntimeError, match="descriptor"):
+        run.close()
+    assert run._state.runs == {}
+    assert (run._group.reason, run._timer.reason) == ((), ("abort",))

@@ -64,14 +64,20 @@ def _parse(text: str, where: str) -> dict:
 
 
 def answered(path: Path) -> set[str]:
-    """custom_ids of the whole lines of an output file; half a line at its end, of a run that died, is cut off."""
+    """custom_ids of the answers in an output file. What is none is taken out of it and asked again: half a line at its
+    end, of a run that died, and failures that are not the request's own fault (a status of 500 or above)."""
     if not path.exists():
         return set()
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    return {json.loads(line)["custom_id"] for line in whole.splitlines() if line.strip()}
+    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+    answers = [(line, json.loads(line)) for line in lines if line.strip()]
+    kept = [(line, answer) for line, answer in answers if answer["response"]["status_code"] < 500]
+    whole = b"".join(line for line, _ in kept)
+    if whole != data:
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(whole)
+        partial.replace(path)
+    return {answer["custom_id"] for _, answer in kept}
 
 
 async def _answer_all(todo: list[dict], options: dict, args) -> int:

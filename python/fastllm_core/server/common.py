@@ -101,10 +101,11 @@ class Api:
 
     id_prefix = ""
     required: Sequence[str] = ()
+    without = NOT_SAMPLING  # fields of SamplingParams that the route does not take
 
     def __init__(self, state: ServerState):
         self.state = state
-        self.fields = RequestFields(self.own_fields(), self.statements(), NOT_SAMPLING, state.config)
+        self.fields = RequestFields(self.own_fields(), self.statements(), self.without, state.config)
 
     def own_fields(self) -> dict[str, dict]:
         raise NotImplementedError

@@ -124,8 +124,8 @@ class Run:
     def _take_back(self) -> None:
         if self._connection is None:
             return
-        tokens, last_times = self._connection.take_back()
-        self._connection = None
+        connection, self._connection = self._connection, None
+        tokens, last_times = connection.take_back()
         self.completion_tokens += tokens
         self._timer.relayed(last_times)
         self.last_spoken = max(last_times)
@@ -157,10 +157,12 @@ class Run:
         self._group.abort()
 
     def close(self) -> None:
-        self._take_back()
-        self._state.runs.pop(self.plan.request_id, None)
-        self._group.close()
-        self._timer.close("error" if self._failed else "abort")
+        try:
+            self._take_back()
+        finally:
+            self._state.runs.pop(self.plan.request_id, None)
+            self._group.close()
+            self._timer.close("error" if self._failed else "abort")
 
     def _failure(self, slot: int, piece: Piece) -> ApiError:
         self._failed = True

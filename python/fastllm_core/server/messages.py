@@ -57,7 +57,7 @@ class MessagesApi(Api):
 
     id_prefix = "msg_"
     required = ("max_tokens", "messages")
-    takes = ("temperature", "top_p", "top_k")
+    without = ALL_SAMPLING - {"temperature", "top_p", "top_k"}
 
     def __init__(self, state):
         super().__init__(state)
@@ -78,7 +78,6 @@ class MessagesApi(Api):
         return _STATEMENTS
 
     async def plan(self, body, request_id):
-        self._only_own_sampling(body)
         fields = self.fields.check(body)
         _check_metadata(fields.get("metadata", {}))
         model = self.state.check_model(fields.get("model"))
@@ -103,11 +102,6 @@ class MessagesApi(Api):
     def note(self, body):
         user = (body.get("metadata") or {}).get("user_id")
         return {"user": user[:MAX_NOTED]} if user else {}
-
-    def _only_own_sampling(self, body: dict) -> None:
-        for name in body:
-            if name in self.fields.sampling and name not in self.takes:
-                raise bad_request(f"{name!r:.80} is no field of this API", str(name)[:80])
 
 
 def _check_metadata(metadata: dict) -> None:

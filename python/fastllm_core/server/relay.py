@@ -47,7 +47,7 @@ class RelayedConnection:
         unsent, tokens, size, last_times = self._relay.detach(self._number)
         self._number = 0
         self._answer.bytes += size
-        if unsent:
+        if unsent and not self._transport.is_closing():  # a client that has left: uvloop raises for it
             self._transport.write(unsent)
         return tokens, last_times
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from fastllm_core.outputs import Piece
 from fastllm_core.server.chat import chat_prompt
-from fastllm_core.server.common import ESCAPE, Api
+from fastllm_core.server.common import ESCAPE, NOT_SAMPLING, Api
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, Run, start, whole_answer
 from fastllm_core.server.logprobs import LogprobTexts
@@ -54,6 +54,7 @@ class ResponsesApi(Api):
 
     id_prefix = "resp_"
     required = ("input",)
+    without = NOT_SAMPLING | {"n", "max_tokens"}
 
     def __init__(self, state):
         super().__init__(state)
@@ -75,9 +76,7 @@ class ResponsesApi(Api):
             "prompt_cache_key": field("string", "Goes to the access log; equal prefixes are found without a key."),
             "cache_salt": field("string", "Prefixes are shared only between requests of the same salt."),
             "include": field("array", f"{_LOGPROBS}, or nothing.", items={"type": ["string"], "enum": [_LOGPROBS]}),
-            "top_logprobs": field(
-                "integer", "Of so many of the likeliest tokens as well; needs include.", minimum=0
-            ),
+            "top_logprobs": field("integer", "Of so many of the likeliest tokens as well; needs include.", minimum=0),
             "tool_choice": field("string", "Given back; there are no tools to choose.", enum=["none", "auto", None]),
             "parallel_tool_calls": field("boolean", "Given back; there are no tools to call."),
         }
@@ -86,10 +85,10 @@ class ResponsesApi(Api):
         return _STATEMENTS
 
     async def plan(self, body, request_id):
+        if "max_tokens" in body:
+            raise bad_request("the field of this API is max_output_tokens, not max_tokens", "max_tokens")
         fields = self.fields.check(body)
         model = self.state.check_model(fields.get("model"))
-        if "max_tokens" in fields:
-            raise bad_request("the field of this API is max_output_tokens, not max_tokens", "max_tokens")
         keep = self._keeps(fields)
         limit = fields.get("max_output_tokens", self.default_max_tokens(None))
         made = {"max_tokens": self.cap(limit)}
@@ -98,8 +97,6 @@ class ResponsesApi(Api):
         elif fields.get("top_logprobs"):
             raise bad_request(f"top_logprobs needs include to hold {_LOGPROBS!r}", "top_logprobs")
         params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
-        if params.n != 1:
-            raise bad_request(f"n must be 1 in this API, got {params.n}", "n")
         messages = self._conversation(fields)
         system = [{"role": "system", "content": fields["instructions"]}] if fields.get("instructions") else []
         prompt = await chat_prompt(self.state, {"messages": [*system, *messages]})
