@@ -40,12 +40,12 @@ def serve(model: str, engine_options: dict, config: ServerConfig) -> int:
     sock = _bind(config)
     with contextlib.closing(sock):
         llm = AsyncLLM(model, **engine_options)
+        server = Server(llm, model, config, began)
         try:
             _use_template(llm, config.chat_template)
-            server = Server(llm, model, config, began)
             server.run_until_exit(sock)
         finally:
-            if not _shut_down(llm):
+            if not _shut_down(llm, server.grace_s):
                 _log.error("the engine does not end; leaving it behind")
                 logging.shutdown()
                 os._exit(EXIT_ENGINE_DEAD)
@@ -63,6 +63,11 @@ class Server(uvicorn.Server):
         self.exit_code = 0
         self._ending: asyncio.Task | None = None
         self._hurry: asyncio.Event | None = None
+
+    @property
+    def grace_s(self) -> float:
+        """Time for the engine's threads to end: one that is known to stand still gets little."""
+        return 1.0 if self.exit_code == EXIT_ENGINE_DEAD else 2 * _SHUTDOWN_GRACE_S
 
     def run_until_exit(self, sock: socket.socket) -> None:
         factory = uvicorn.Config("", loop="auto").get_loop_factory()
@@ -202,11 +207,11 @@ def _use_template(llm: AsyncLLM, path: str | None) -> None:
         llm.get_tokenizer().use_chat_template(file.read())
 
 
-def _shut_down(llm: AsyncLLM) -> bool:
+def _shut_down(llm: AsyncLLM, grace_s: float) -> bool:
     """False when the engine's threads do not end, as those of a stalled engine."""
     thread = threading.Thread(target=llm.shutdown, daemon=True)
     thread.start()
-    thread.join(_SHUTDOWN_GRACE_S * 2)
+    thread.join(grace_s)
     return not thread.is_alive()
 
 
