@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -88,11 +89,10 @@ class Stream:
                     self.gaps.append(now - last)
                 last = now
                 tail = (tail + part)[-600:]
-            usage = tail.rpartition(b'"completion_tokens":')[2].partition(b",")[0]
-            self.tokens = int(usage)
+            self.tokens = int(re.findall(rb'"completion_tokens": ?(\d+)', tail)[-1])
             self.failed = b"[DONE]" not in tail
             self.seconds = last - start
-        except (OSError, ValueError):
+        except (OSError, IndexError):
             self.failed = True
         finally:
             writer.close()
