@@ -32,7 +32,8 @@ def run(argv: list[str]) -> int:
     options = nodes.with_environment(options)
     if options.get("node_rank", 0) > 0:
         return nodes.run(options)
-    options["logits_processors"] = args.logits_processors
+    if args.logits_processors:
+        options["logits_processors"] = args.logits_processors
     try:
         config = server_config(args)
     except InvalidArgumentError as e:

@@ -40,6 +40,7 @@ _CONVERSATION = {
             "type": ["object"],
             "properties": {"role": {"enum": ["user", "assistant"]}, "content": {"type": ["string", "array"]}},
             "required": ["role", "content"],
+            "additionalProperties": False,
         },
         minItems=1,
     ),
