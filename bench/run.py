@@ -93,7 +93,7 @@ class Group:
 def groups() -> dict[str, Group]:
     import detokenize
     import sampling_torch
-    from e2e import smollm2, start
+    from e2e import smollm2, start, steps
 
     def samples(name: str) -> bool:
         return name.startswith("ops.sample")
@@ -120,6 +120,7 @@ def groups() -> dict[str, Group]:
             [
                 Function(smollm2.NAMES, smollm2.measure, smollm2.missing),
                 Function(start.NAMES, start.measure, start.missing),
+                Function(steps.NAMES, steps.measure, steps.missing),
             ]
         ),
         "gpu": Group([Program("tests/cuda/cuda_bench", "cuda.")]),  # of a build with FASTLLM_CUDA=ON

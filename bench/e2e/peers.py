@@ -9,9 +9,11 @@ What is not there is left out and named; transformers comes from the tests' envi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +39,30 @@ def has(engine: str) -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
+def ending(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"ended with status {status}"
+    return f"was ended by signal {signal.Signals(-status).name}"
+
+
+# llama.cpp built by GCC 12 with AMX crashes at ldtilecfg: the compiler drops the stores of the tile configuration.
+# Without its extra buffer types it uses neither AMX nor repacked weights.
+NO_AMX = '{"use_extra_bufts": false}'
+TRY = '{"batch": 1, "prompt_tokens": 16, "new_tokens": 2}\n'
+
+
+@functools.cache
+def llamacpp_options(model: Path) -> str:
+    """What llama.cpp needs to run a model on this machine."""
+    command = [str(PEERS_PYTHON), str(HERE / "worker.py"), "llamacpp", str(model), "1"]
+    done = subprocess.run(command, input=TRY, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return "{}"
+    note(f"peer llamacpp {ending(done.returncode)} on {model.name}: it runs without AMX and repacked weights")
+    return NO_AMX
+
+
 @dataclass(frozen=True)
 class Contender:
     """An engine with a model; `label` is how notes call it."""
@@ -47,11 +73,16 @@ class Contender:
     options: str = "{}"
 
 
+class WorkerEnded(RuntimeError):
+    """A worker that ended, or crashed, in place of an answer."""
+
+
 class Worker:
     """One contender in a process of its own; answers an order per line of JSON."""
 
     def __init__(self, contender: Contender, threads: int):
         self.label = contender.label
+        self.rss_mb = 0.0  # peak, as of the last answer
         python = str(PEERS_PYTHON) if contender.engine in ("openvino", "llamacpp") else sys.executable
         arguments = [contender.engine, str(contender.model), str(threads), contender.options]
         command = [python, str(HERE / "worker.py"), *arguments]
@@ -61,26 +92,44 @@ class Worker:
 
     def seconds(self, batch: int, prompt_tokens: int, new_tokens: int) -> float:
         order = {"batch": batch, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and its output ends as well
         for line in self.process.stdout:
             if line.startswith("{"):
-                return json.loads(line)["seconds"]
-        raise RuntimeError(f"the worker of {self.label} ended with status {self.process.wait()}")
+                answer = json.loads(line)
+                self.rss_mb = answer["rss_mb"]
+                return answer["seconds"]
+        raise WorkerEnded(f"the worker of {self.label} {ending(self.process.wait())}")
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait(timeout=60)
 
 
-def medians(contenders: list[Contender], threads: int, rounds: int, measure) -> dict[str, float]:
-    """label -> median of measure(worker) over rounds in which the contenders take turns, after one round unmeasured."""
-    workers = [Worker(c, threads) for c in contenders]
+def medians(contenders: list[Contender], threads: int, rounds: int, measure, make=Worker) -> dict[str, float]:
+    """label -> median of measure(worker) over rounds in which the contenders take turns, after one round unmeasured.
+
+    The first contender is ours. A peer that ends or crashes is left out, with a note; ours raises WorkerEnded.
+    """
+    workers = [make(c, threads) for c in contenders]
+    ours, running = workers[0], list(workers)
     values: dict[str, list[float]] = {w.label: [] for w in workers}
     try:
         for turn in range(rounds + 1):
-            for worker in workers:
-                value = measure(worker)
+            for worker in list(running):
+                try:
+                    value = measure(worker)
+                except WorkerEnded as error:
+                    if worker is ours:
+                        raise
+                    note(f"  left out: {error}")
+                    running.remove(worker)
+                    del values[worker.label]
+                    continue
                 if turn > 0:
                     values[worker.label].append(value)
     finally:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.peers import ROOT, Contender, has, medians
+from e2e.peers import ROOT, Contender, has, llamacpp_options, medians
 from figure import Figure, note
 
 ROUNDS = 5
@@ -72,9 +72,21 @@ def ours(kind: str, **options) -> Contender:
 
 def peer(engine: str, kind: str, options: str = "{}") -> list[Contender]:
     if has(engine):
+        if engine == "llamacpp":
+            options = llamacpp_options(weights(kind))
         return [Contender(engine, weights(kind), f"{engine} {kind} {options.strip('{}')}".strip(), options)]
     note(f"peer {engine} is not installed (bench/e2e/peers.py says how)")
     return []
+
+
+def peak_rss(batch: int):
+    """Megabytes that the process has held at most, after a turn of that many streams."""
+
+    def measure(worker) -> float:
+        worker.seconds(batch, 128, 128)
+        return worker.rss_mb
+
+    return measure
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,7 @@ class Row:
     measure: object
     ours: tuple[str, dict]  # weights and options of LLM
     peers: tuple[tuple[str, ...], ...]  # engine, weights, options
+    unit: str = "tokens/s"  # MB: less is better
 
 
 BF16 = ("transformers", "F32", '{"dtype": "bfloat16"}')
@@ -100,6 +113,8 @@ ROWS = {
     "cpu/prefill512": Row(prefill, ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q4_0"), BF16)),
     "cpu/batch16": Row(concurrent(16), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"), BF16)),
     "cpu/batch64": Row(concurrent(64), ("Q8_0", {}), (("openvino", "Q8_0"), ("llamacpp", "Q8_0"))),
+    "cpu/rss1": Row(peak_rss(1), ("Q4_1", {}), (("llamacpp", "Q4_1"),), "MB"),
+    "cpu/rss64": Row(peak_rss(64), ("Q4_1", {}), (("llamacpp", "Q4_1"),), "MB"),
 }
 NAMES = list(ROWS)
 
@@ -108,10 +123,11 @@ def measure(name_filter: str = "") -> Iterator[Figure]:
     for name, row in ROWS.items():
         if name_filter not in name:
             continue
-        note(f"{name}: tokens/s, {THREADS} threads, medians of {ROUNDS}")
+        note(f"{name}: {row.unit}, {THREADS} threads, medians of {ROUNDS}")
         mine = ours(row.ours[0], **row.ours[1])
         others = [c for p in row.peers for c in peer(*p)]
         result = medians([mine, *others], THREADS, ROUNDS, row.measure)
         value = result.pop(mine.label)
-        best = max(result.values(), default=None)
-        yield Figure(name, value, "tokens/s", best)
+        more = row.unit != "MB"
+        best = (max if more else min)(result.values(), default=None)
+        yield Figure(name, value, row.unit, best, higher_is_better=more)

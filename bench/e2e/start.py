@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.peers import HERE, PEERS_PYTHON, ROOT, has
+from e2e.peers import HERE, PEERS_PYTHON, ROOT, ending, has, llamacpp_options
 from e2e.smollm2 import gguf_path, missing
 from figure import Figure, note
 
@@ -40,6 +40,7 @@ def commands() -> dict[str, list[str]]:
         note(f"{HOST}: not built (cmake --build --preset dev --target example_host)")
     if has("llamacpp"):
         found[PEER] = [str(PEERS_PYTHON), str(HERE / "worker.py"), "llamacpp", model, "2"]
+        found[PEER].append(llamacpp_options(gguf_path()))
     else:
         note("peer llamacpp is not installed (bench/e2e/peers.py says how)")
     return found
@@ -55,7 +56,7 @@ def seconds_to_first_byte(command: list[str]) -> float:
         seconds = time.perf_counter() - start
         process.stdout.read()
     if not first or process.returncode != 0:
-        raise RuntimeError(f"{command[0]} ended with status {process.returncode} and {len(first)} characters")
+        raise RuntimeError(f"{command[0]} {ending(process.returncode)} after {len(first)} characters")
     return seconds
 
 
@@ -65,8 +66,15 @@ def measure(name_filter: str = "") -> Iterator[Figure]:
     found = commands()
     times: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(ROUNDS + 1):
-        for name, command in found.items():
-            taken = seconds_to_first_byte(command)
+        for name, command in list(found.items()):
+            try:
+                taken = seconds_to_first_byte(command)
+            except RuntimeError as error:
+                if name != PEER:
+                    raise
+                note(f"  left out: {error}")
+                del found[PEER], times[PEER]
+                continue
             if turn > 0:
                 times[name].append(taken)
     for name, taken in times.items():

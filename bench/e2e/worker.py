@@ -1,7 +1,8 @@
 """One engine that generates when told:  worker.py fastllm|transformers|openvino|llamacpp MODEL THREADS [OPTIONS]
 
-OPTIONS is a JSON object for the engine (fastllm: keywords of LLM; transformers: dtype). Reads lines {"batch": B,
-"prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B prompts of P tokens, and answers
+OPTIONS is a JSON object for the engine (fastllm: keywords of LLM; transformers: dtype; llamacpp: parameters of the
+model). Reads lines {"batch": B, "prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B prompts
+of P tokens, and answers
 {"tokens": B * N, "seconds": s, "rss_mb": peak} for the whole call, prefill included.
 """
 
@@ -90,7 +91,10 @@ def llamacpp_engine(model: str, threads: int, options: dict) -> Generate:
     import numpy as np
 
     llama_cpp.llama_backend_init()
-    loaded = llama_cpp.llama_model_load_from_file(model.encode(), llama_cpp.llama_model_default_params())
+    model_params = llama_cpp.llama_model_default_params()
+    for name, value in options.items():
+        setattr(model_params, name, value)
+    loaded = llama_cpp.llama_model_load_from_file(model.encode(), model_params)
     if not loaded:
         raise RuntimeError(f"llama.cpp cannot load {model}")
     vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(loaded))

@@ -34,7 +34,7 @@ TEST(Resolve, DefaultsOnTheCpu) {
   const ResolvedConfig r = Ok({});
   EXPECT_EQ(r.sched.max_model_len, 2048);
   EXPECT_EQ(r.sched.max_num_seqs, 256);
-  EXPECT_EQ(r.sched.max_num_batched_tokens, 4096);
+  EXPECT_EQ(r.sched.max_num_batched_tokens, 1024);
   EXPECT_TRUE(r.sched.enable_chunked_prefill);
   EXPECT_EQ(r.num_threads, 4);
   EXPECT_EQ(r.kv.block_size, 16);
@@ -154,7 +154,7 @@ TEST(Resolve, BatchLimitsMoveDerivedValuesAndRefuseContradictions) {
   ModelFacts longer = kModel;
   longer.max_position_embeddings = 8192;
   EXPECT_EQ(Ok(whole, longer).sched.max_num_batched_tokens, 8192);
-  EXPECT_EQ(Ok(whole).sched.max_num_batched_tokens, 4096);
+  EXPECT_EQ(Ok(whole).sched.max_num_batched_tokens, 2048);
   whole.scheduler.max_num_batched_tokens = 1024;
   EXPECT_EQ(
       Error(whole),

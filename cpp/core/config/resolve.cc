@@ -10,7 +10,7 @@ namespace fastllm {
 namespace {
 
 constexpr int32_t kDefaultMaxNumSeqs = 256;
-constexpr int32_t kDefaultMaxBatchedTokens = 4096;
+constexpr int32_t kDefaultMaxBatchedTokens = 1024;
 constexpr int32_t kDefaultMaxBatchedTokensGpu = 8192;
 constexpr int64_t kDefaultKvBytesCap = int64_t{4} << 30;
 constexpr int64_t kDefaultKvPercent = 40;

@@ -4,8 +4,8 @@
 
 namespace fastllm::ops {
 
-// One layer of the paged cache: k and v are each [num_blocks, num_kv_heads, block_size, head_dim] of dtype, contiguous.
-// Token position p of a sequence lives in block table[p / block_size], row p % block_size.
+// One layer of the paged cache: k and v are each [num_blocks, num_kv_heads, block_size, head_dim] of dtype, each block
+// contiguous. Token position p of a sequence lives in block table[p / block_size], row p % block_size.
 struct KvCacheView {
   void* k = nullptr;
   void* v = nullptr;
@@ -23,7 +23,14 @@ struct KvCacheView {
   // infinite or NaN scale.
   float* k_row_scales = nullptr;
   float* v_row_scales = nullptr;
+  // Elements of k (and of v) from the start of a block to that of the next. 0: blocks follow one another, which is all
+  // that a device and a kI8 cache take; on the CPU the other layers' blocks may lie between.
+  int64_t block_stride = 0;
 };
+
+static constexpr int64_t KvBlockStride(const KvCacheView& c) {
+  return c.block_stride != 0 ? c.block_stride : int64_t{c.num_kv_heads} * c.block_size * c.head_dim;
+}
 
 // cache[slot_mapping[t]] = (k[t], v[t]); slot = block * block_size + row. A negative slot is skipped.
 struct KvWriteParams {

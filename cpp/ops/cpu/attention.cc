@@ -153,8 +153,12 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
   float* const sums = split ? Aligned(ws.sums, sums_floats) : nullptr;
   const CostedItem* items = ws.items.data();
   const Unit* units = ws.units.data();
-  ParallelItems(static_cast<int64_t>(ws.units.size()), work, team, [&](int64_t i, int32_t thread) {
+  const auto num_units = static_cast<int64_t>(ws.units.size());
+  ParallelItems(num_units, work, team, [&](int64_t i, int32_t thread) {
     const CostedItem& c = items[units[i].item];
+    if (const int64_t next = i + team; k.attention_fetch != nullptr && next < num_units && units[next].split < 0) {
+      k.attention_fetch(p, items[units[next].item].item);
+    }
     if (units[i].split < 0) {
       k.attention(p, c.item, scratch + floats * thread);
     } else {

@@ -19,6 +19,7 @@ inline constexpr int32_t kAttentionChunk = 64;
 // Positions are also taken in splits that start at multiples of this. Each split has sums of its own, and the splits of
 // a row are joined in order, so that they may be computed at the same time without a change of a bit.
 inline constexpr int32_t kAttentionSplit = 4 * kAttentionChunk;
+inline constexpr int32_t kCacheLine = 64;
 // head_dim is padded to a multiple of this in scratch.
 inline constexpr int32_t kAttentionPad = 16;
 
@@ -77,6 +78,8 @@ struct AttentionKernels {
   // The output from the sums of all splits, sums + i * sums_stride being those of split FirstSplit() + i. They are
   // overwritten.
   void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
+  // Asks for what the item reads first of the cache. Null: the arm does not.
+  void (*attention_fetch)(const PagedAttentionParams& p, const AttentionItem& item);
 };
 
 // Row kernels work on tokens [begin, end). Float32 throughout; sampling kernels work on one row of logits.

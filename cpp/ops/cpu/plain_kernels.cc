@@ -98,7 +98,7 @@ float CacheValue(const void* base, DType type, float scale, int64_t index) {
 int64_t CacheOffset(const PagedAttentionParams& p, const AttentionItem& item, int32_t pos) {
   const KvCacheView& c = p.cache;
   const int64_t block = p.block_table[static_cast<int64_t>(item.seq) * p.max_blocks + pos / c.block_size];
-  return ((block * c.num_kv_heads + item.kv_head) * c.block_size + pos % c.block_size) * c.head_dim;
+  return block * KvBlockStride(c) + (int64_t{item.kv_head} * c.block_size + pos % c.block_size) * c.head_dim;
 }
 
 // Of the row at an offset: its own, or that of the cache.
@@ -305,7 +305,8 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 }  // namespace
 
 const Kernels kPlainKernels = {
-    RmsNorm, Rope,   SiluMul,    Linear,    Narrow,  {Attention, AttentionSplit, AttentionJoin}, Max, ExpScaled,
-    ExpSum,  Gather, CountAbove, MomentsOf, MaskBits};
+    RmsNorm, Rope,      SiluMul, Linear, Narrow,     {Attention, AttentionSplit, AttentionJoin, nullptr},
+    Max,     ExpScaled, ExpSum,  Gather, CountAbove, MomentsOf,
+    MaskBits};
 
 }  // namespace fastllm::ops::cpu

@@ -58,7 +58,7 @@ void WriteHeads(const Kernels& k, const KvCacheView& c, const float* from, void*
   const int64_t block = slot / c.block_size;
   const int64_t row = slot % c.block_size;
   for (int64_t h = 0; h < c.num_kv_heads; ++h) {
-    const int64_t at = ((block * c.num_kv_heads + h) * c.block_size + row) * c.head_dim;
+    const int64_t at = block * KvBlockStride(c) + (h * c.block_size + row) * c.head_dim;
     if (c.dtype == DType::kF8E4M3) {
       auto* codes = static_cast<uint8_t*>(to) + at;
       for (int32_t d = 0; d < c.head_dim; ++d) codes[d] = FloatToFp8(from[h * c.head_dim + d] * inverse);

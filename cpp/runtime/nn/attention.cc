@@ -35,6 +35,7 @@ Attention::Attention(Builder& b, const std::string& path, int32_t layer, const A
       attend_(
           b.Op<ops::PagedAttentionFn>(ops::OpId::kPagedAttention, s.head_dim,
                                       shape_.num_heads == shape_.num_kv_heads ? ops::kFeatureNone : ops::kFeatureGqa)) {
+  qkv_.RoundFinely();
   if (!s.qk_norm) return;
   q_norm_ = b.Norm(path + ".q_norm.weight", s.head_dim);
   k_norm_ = b.Norm(path + ".k_norm.weight", s.head_dim);

@@ -67,6 +67,9 @@ class Linear {
 
   int64_t out_features() const { return weight_->rows(); }
 
+  // Where x is rounded to 8 bits, more finely, for outputs in which errors weigh more.
+  void RoundFinely() { fine_input_ = true; }
+
  private:
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
@@ -75,6 +78,7 @@ class Linear {
 
   Param* weight_;
   Param* bias_ = nullptr;
+  bool fine_input_ = false;
   bool adds_bias_ = false;               // of ranks that add their results one has the bias
   std::shared_ptr<Communicator> ranks_;  // whose results are added; null: this one's is all
   ops::LinearFn linear_;

@@ -64,15 +64,18 @@ Result<KvStorage> KvStorage::Create(const ModelConfig& c, int32_t num_blocks, in
                                      std::to_string(per_block) + " bytes is larger than the address space");
   }
   KvStorage kv;
-  FASTLLM_ASSIGN_OR_RETURN(
-      kv.memory_, HostMemory::Map(static_cast<size_t>(per_block * num_blocks + kScaleBytes), /*huge_pages=*/false));
+  // All layers of a block lie together, so that blocks in use fill huge pages whole; an int8 cache goes layer by layer.
+  const bool together = dtype != ops::DType::kI8;
+  FASTLLM_ASSIGN_OR_RETURN(kv.memory_,
+                           HostMemory::Map(static_cast<size_t>(per_block * num_blocks + kScaleBytes), together));
   const int64_t elements = int64_t{num_blocks} * c.num_kv_heads * block_size * c.head_dim;
   char* p = static_cast<char*>(kv.memory_.data());
-  const int64_t bytes = elements * ops::DTypeSize(dtype);
+  const int64_t bytes = elements * ops::DTypeSize(dtype) / (together ? num_blocks : 1);
   for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * bytes) {
     ops::KvCacheView view;
     view.k = p;
     view.v = p + bytes;
+    if (together) view.block_stride = per_block / ops::DTypeSize(dtype);
     view.num_blocks = num_blocks;
     view.num_kv_heads = c.num_kv_heads;
     view.block_size = block_size;

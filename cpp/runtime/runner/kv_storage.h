@@ -11,8 +11,9 @@
 
 namespace fastllm::runtime {
 
-// K and V of each layer are [num_blocks, num_kv_heads, block_size, head_dim] dtype in one mapping, the scales of an
-// int8 cache behind them; a block that was never written takes no memory.
+// One mapping in huge pages, [num_blocks, layers, K and V, num_kv_heads, block_size, head_dim] dtype; memory is taken
+// as blocks are first written. Of an int8 cache in small pages, K and V of each layer are [num_blocks, ...], and the
+// scales lie behind them.
 class KvStorage {
  public:
   static Result<KvStorage> Create(const ModelConfig& config, int32_t num_blocks, int32_t block_size, ops::DType dtype);

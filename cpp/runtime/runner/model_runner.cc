@@ -27,6 +27,10 @@ constexpr int32_t kLogitSlab = 256;  // rows of logits that ExecuteForLogits hol
 
 constexpr int64_t kPromptSlabBytes = int64_t{16} << 20;  // of logits that prompt logprobs are read from at once
 
+const ops::OpTable& Ops(const RunnerOptions& options) {
+  return options.ops != nullptr ? *options.ops : ops::BuiltinOps();
+}
+
 }  // namespace
 
 ModelRunner::ModelRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, Sampler sampler)
@@ -45,7 +49,7 @@ Status ModelRunner::Load(const TensorSource* tensors, const RunnerOptions& optio
   }
   Placement placement;
   placement.attention_backend = options.placement.attention_backend;
-  Builder builder(ops::BuiltinOps(), placement, options.sched.max_model_len, place_.share.layers, &params_, &scratch_,
+  Builder builder(Ops(options), placement, options.sched.max_model_len, place_.share.layers, &params_, &scratch_,
                   place_.ranks, options.linear);
   model_ = entry->build(config_, builder);
   gather_ = builder.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows);
@@ -68,8 +72,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
     const c10::InferenceMode inference;
     at::set_num_threads(options.num_threads);
     FASTLLM_ASSIGN_OR_RETURN(
-        Sampler sampler, Sampler::Create(ops::BuiltinOps(), kDevice, source.config.vocab_size,
-                                         options.sched.max_num_seqs, options.logprobs_mode, options.logits_processors));
+        Sampler sampler, Sampler::Create(Ops(options), kDevice, source.config.vocab_size, options.sched.max_num_seqs,
+                                         options.logprobs_mode, options.logits_processors));
     PhaseTimer timer(phases);
     std::unique_ptr<ModelRunner> runner(new ModelRunner(source.config, std::move(share), options, std::move(sampler)));
     FASTLLM_RETURN_IF_ERROR(runner->Load(source.tensors.get(), options));

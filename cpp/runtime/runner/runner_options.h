@@ -12,6 +12,7 @@
 #include "fastllm/logits_processor.h"
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
+#include "ops/table/op_table.h"
 #include "runtime/comm/ranks.h"
 #include "runtime/models/model_config.h"
 #include "runtime/quant/linear_method.h"
@@ -35,9 +36,10 @@ struct RunnerOptions {
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   ops::DType kv_dtype = ops::DType::kF32;
   LinearMethod linear;
-  Ranks ranks;                 // this runner's place among others; one rank by default
-  bool keep_quantized = true;  // compute with quantised and 16-bit weights as stored; false: all become float32
-  bool quantize_int8 = false;  // matrices of floats become 8-bit blocks when they are loaded
+  Ranks ranks;                        // this runner's place among others; one rank by default
+  bool keep_quantized = true;         // compute with quantised and 16-bit weights as stored; false: all become float32
+  bool quantize_int8 = false;         // matrices of floats become 8-bit blocks when they are loaded
+  const ops::OpTable* ops = nullptr;  // on the CPU, in place of the built-in one; outlives the runner
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;

@@ -40,9 +40,6 @@ struct BFloatCache {
     positions = (n + kLanes - 1) / kLanes * kLanes;
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
     const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
-    // Rows lie in blocks all over the cache, whose pages are small: all of a chunk is asked for at once.
-    for (int32_t j = kLanes; j < n; ++j) FetchRow(from_k + offset[j], t.dim);
-    for (int32_t j = 0; j < n; ++j) FetchRow(from_v + offset[j], t.dim);
     for (int32_t j = 0; j < positions; j += kLanes) {
       for (int32_t d = 0; d < t.stride; d += 2 * kLanes) TransposeKeys(from_k, offset, j, d, t);
     }
@@ -58,7 +55,7 @@ struct BFloatCache {
 
   void Values(const Tile& t, int32_t first_row, const int64_t*, int32_t chunk) const {
     for (int32_t r = first_row; r < t.rows; ++r) {
-      // Weights of positions that the row does not see are 0; SoftmaxRow left -inf or weights of 0 only up to whole
+      // Weights of positions that the row does not see are 0; SoftmaxRows left -inf or weights of 0 only up to whole
       // vectors of what it sees.
       const int32_t seen = t.first_pos + r / t.group + 1 - chunk;
       const float* from = t.scores + static_cast<int64_t>(r) * kAttentionChunk;
@@ -76,10 +73,6 @@ struct BFloatCache {
   }
 
  private:
-  static void FetchRow(const uint16_t* row, int32_t dim) {
-    for (int32_t d = 0; d < dim; d += 32) _mm_prefetch(reinterpret_cast<const char*>(row + d), _MM_HINT_T0);
-  }
-
   // 16 positions from j, pairs of the head from element d.
   void TransposeKeys(const uint16_t* from, const int64_t* offset, int32_t j, int32_t d, const Tile& t) {
     const int32_t left = t.dim - d;
@@ -228,6 +221,6 @@ struct BFloatCache {
 
 namespace fastllm::ops::cpu {
 
-const AttentionKernels kAvx512Bf16AttentionKernels = {Attention, AttentionSplit, AttentionJoin};
+const AttentionKernels kAvx512Bf16AttentionKernels = {Attention, AttentionSplit, AttentionJoin, AttentionFetch};
 
 }  // namespace fastllm::ops::cpu

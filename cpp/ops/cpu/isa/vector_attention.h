@@ -9,7 +9,9 @@
 // before a row's window have weight 0, and those that no row sees are not read (the first seen one stands in for them).
 #pragma once
 
+#include "ops/cpu/isa/vector_attention_blocks.h"
 #include "ops/cpu/isa/vector_attention_cache.h"
+#include "ops/cpu/isa/vector_attention_softmax.h"
 
 namespace fastllm::ops::cpu {
 namespace {
@@ -70,24 +72,6 @@ inline void StoreOutput(const PagedAttentionParams& p, const AttentionItem& item
   }
 }
 
-// Offsets in the cache of positions [chunk + first, chunk + n), padded to [0, whole vectors) by repeating the ends.
-inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& item, int32_t chunk, int32_t first,
-                         int32_t n, int64_t* offset) {
-  const KvCacheView& c = p.cache;
-  const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
-  int32_t j = first;
-  int32_t block = (chunk + first) / c.block_size;
-  int32_t row = (chunk + first) % c.block_size;
-  while (j < n) {
-    const int64_t base = (static_cast<int64_t>(table[block]) * c.num_kv_heads + item.kv_head) * c.block_size;
-    for (; row < c.block_size && j < n; ++row, ++j) offset[j] = (base + row) * c.head_dim;
-    ++block;
-    row = 0;
-  }
-  for (; j % kLanes != 0; ++j) offset[j] = offset[n - 1];
-  for (j = 0; j < first; ++j) offset[j] = offset[first];
-}
-
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
 template <typename Cache>
 inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split) {
@@ -110,9 +94,10 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     const int32_t first_row = FirstRow(t, chunk);
     seers.rows = EndRow(t, chunk + kAttentionChunk);
     ChunkOffsets(p, item, chunk, seen_from > chunk ? seen_from - chunk : 0, n, offset);
+    FetchChunk(p, item, chunk + kAttentionChunk, end);
     cache.Chunk(p, t, offset, n);
     cache.Scores(seers, first_row, offset, n);
-    for (int32_t r = first_row; r < seers.rows; ++r) SoftmaxRow(t, r, Hidden(t, r, chunk), Visible(t, r, chunk));
+    Softmax(seers, first_row, chunk);
     cache.Values(seers, first_row, offset, chunk);
   }
 }
@@ -183,6 +168,12 @@ void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, in
     case DType::kI8: return AttendSplit<ByteCache>(p, item, split, scratch, sums);
     default: return;
   }
+}
+
+void AttentionFetch(const PagedAttentionParams& p, const AttentionItem& item) {
+  const int32_t end = p.seq_len[item.seq] - (p.query_start[item.seq + 1] - p.query_start[item.seq]) + item.first_token +
+                      item.num_tokens;
+  FetchChunk(p, item, FirstSeen(p.window, end - item.num_tokens) / kAttentionChunk * kAttentionChunk, end);
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {

@@ -1,4 +1,4 @@
-// The inner tiles of attention: scores of query rows against keys, softmax of one row's chunk, weights times values.
+// The inner tiles of attention: scores of query rows against keys, weights times values.
 #pragma once
 
 #include "ops/cpu/isa/vector_kernels.h"
@@ -82,57 +82,6 @@ inline void Scores(const Tile& t, int32_t first_row, const float* k, const int64
   if (r < t.rows) {
     for (int32_t j = 0; j < n; j += kLanes) ScoreTile<1>(t, r, k, offset, j);
   }
-}
-
-// tanh within 3e-7, relative: its series to x^15 below 1/2, by e^2|x| above.
-inline Vec Tanh(Vec x) {
-  const Vec size = Max(x, Sub(Set(0.0f), x));
-  const Vec large = Sub(Set(1.0f), Div(Set(2.0f), Add(Exp(Add(size, size)), Set(1.0f))));
-  const Vec y = Mul(x, x);
-  Vec p = Fma(Set(-1.4558343870513e-3f), y, Set(3.5921280365725e-3f));
-  p = Fma(p, y, Set(-8.8632355299022e-3f));
-  p = Fma(p, y, Set(2.1869488536155e-2f));
-  p = Fma(p, y, Set(-5.3968253968254e-2f));
-  p = Fma(p, y, Set(1.3333333333333e-1f));
-  p = Fma(p, y, Set(-3.3333333333333e-1f));
-  const Vec small = Fma(Mul(p, y), x, x);
-  const Vec with_sign = Select(MaskGt(Set(0.0f), x), Sub(Set(0.0f), large), large);
-  return Select(MaskGt(Set(0.5f), size), small, with_sign);
-}
-
-// Turns the row's scores into weights, and brings its sum and accumulator to the new maximum. It sees positions
-// [first, n) of the chunk, at least one.
-inline void SoftmaxRow(const Tile& t, int32_t row, int32_t first, int32_t n) {
-  float* s = t.scores + static_cast<int64_t>(row) * kAttentionChunk;
-  const int32_t padded = (n + kLanes - 1) / kLanes * kLanes;
-  if (t.softcap > 0.0f) {
-    const Vec cap = Set(t.softcap);
-    for (int32_t j = 0; j < padded; j += kLanes) Store(s + j, Mul(cap, Tanh(Div(Load(s + j), cap))));
-  }
-  for (int32_t j = 0; j < first; ++j) s[j] = -__builtin_inff();
-  for (int32_t j = n; j < padded; ++j) s[j] = -__builtin_inff();
-  Vec m = Set(t.max[row]);
-  for (int32_t j = 0; j < padded; j += kLanes) m = Max(m, Load(s + j));
-  const float new_max = ReduceMax(m);
-  const Vec vmax = Set(new_max);
-  Vec total = Set(0.0f);
-  for (int32_t j = 0; j < padded; j += kLanes) {
-    const Vec w = Exp(Sub(Load(s + j), vmax));
-    Store(s + j, w);
-    total = Add(total, w);
-  }
-  const float chunk_sum = ReduceAdd(total);
-  if (new_max == t.max[row]) {
-    t.sum[row] += chunk_sum;
-    return;
-  }
-  float lanes[kLanes];
-  const Vec correction = Exp(Set(t.max[row] - new_max));
-  Store(lanes, correction);
-  t.max[row] = new_max;
-  t.sum[row] = __builtin_fmaf(t.sum[row], lanes[0], chunk_sum);
-  float* acc = t.acc + static_cast<int64_t>(row) * t.stride;
-  for (int32_t d = 0; d < t.stride; d += kLanes) Store(acc + d, Mul(Load(acc + d), correction));
 }
 
 // acc[row..row+R) += weights x V over positions [j0, j1), C vectors of the head from element d.
