@@ -30,9 +30,10 @@ struct CostedItem {
   int64_t sums;  // where its sums start, when positions are split
 };
 
-// What one thread does at a time: an item, or one split of it.
+// What one thread does at a time: some items, or one split of one.
 struct Unit {
-  int32_t item;
+  int32_t item;  // the first
+  int32_t count;
   int32_t split;  // -1: all; else counted from the sequence's first position
   int64_t cost;
 };
@@ -115,18 +116,31 @@ bool ShouldSplit(const PagedAttentionParams& p, int32_t threads, std::vector<Cos
   return any && *sums <= kMaxSums;
 }
 
-void BuildUnits(const std::vector<CostedItem>& items, bool split, std::vector<Unit>& units) {
+void BuildUnits(const std::vector<CostedItem>& items, bool split, int32_t heads, std::vector<Unit>& units) {
   units.clear();
+  if (heads > 1) {
+    for (size_t i = 0; i < items.size(); i += static_cast<size_t>(heads)) {
+      units.push_back({static_cast<int32_t>(i), heads, -1, items[i].cost * heads});
+    }
+    return;
+  }
   for (size_t i = 0; i < items.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (!split || items[i].splits == 1) {
-      units.push_back({index, -1, items[i].cost});
+      units.push_back({index, 1, -1, items[i].cost});
       continue;
     }
     for (int32_t s = 0; s < items[i].splits; ++s) {
-      units.push_back({index, items[i].first_split + s, items[i].cost / items[i].splits});
+      units.push_back({index, 1, items[i].first_split + s, items[i].cost / items[i].splits});
     }
   }
+}
+
+// KV heads of the same tokens lie side by side in the cache: where there is enough to go round one thread takes all,
+// and what the hardware fetches ahead of one head is the next head's.
+int32_t HeadsTogether(const PagedAttentionParams& p, const std::vector<CostedItem>& items, int32_t threads) {
+  const int32_t heads = p.cache.num_kv_heads;
+  return static_cast<int64_t>(items.size()) / heads >= kItemsPerThread * threads ? heads : 1;
 }
 
 }  // namespace
@@ -138,7 +152,7 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
   const int64_t work = BuildItems(p, ws.items) * p.cache.head_dim / 12;
   int64_t sums_floats = 0;
   const bool split = ShouldSplit(p, TeamSize(ctx.num_threads, work, ctx.num_threads), ws.items, &sums_floats);
-  BuildUnits(ws.items, split, ws.units);
+  BuildUnits(ws.items, split, split ? 1 : HeadsTogether(p, ws.items, ctx.num_threads), ws.units);
   const int32_t team = TeamSize(static_cast<int64_t>(ws.units.size()), work, ctx.num_threads);
   if (team > 1) {
     const auto costlier = [](const Unit& a, const Unit& b) { return a.cost > b.cost; };
@@ -155,15 +169,20 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
   const Unit* units = ws.units.data();
   const auto num_units = static_cast<int64_t>(ws.units.size());
   ParallelItems(num_units, work, team, [&](int64_t i, int32_t thread) {
-    const CostedItem& c = items[units[i].item];
-    if (const int64_t next = i + team; k.attention_fetch != nullptr && next < num_units && units[next].split < 0) {
-      k.attention_fetch(p, items[units[next].item].item);
+    const Unit& unit = units[i];
+    if (unit.split >= 0) {
+      const CostedItem& c = items[unit.item];
+      float* to = sums + c.sums + (unit.split - c.first_split) * SumsFloats(p, c.item);
+      return k.attention_split(p, c.item, unit.split, scratch + floats * thread, to);
     }
-    if (units[i].split < 0) {
-      k.attention(p, c.item, scratch + floats * thread);
-    } else {
-      float* to = sums + c.sums + (units[i].split - c.first_split) * SumsFloats(p, c.item);
-      k.attention_split(p, c.item, units[i].split, scratch + floats * thread, to);
+    for (int32_t item = unit.item; item < unit.item + unit.count; ++item) {
+      const AttentionItem* next = nullptr;
+      if (item + 1 < unit.item + unit.count) {
+        next = &items[item + 1].item;
+      } else if (i + team < num_units && units[i + team].split < 0) {
+        next = &items[units[i + team].item].item;
+      }
+      k.attention(p, items[item].item, next, scratch + floats * thread);
     }
   });
   if (!split) return;

@@ -71,15 +71,15 @@ struct AttentionKernels {
   // With R rows (tokens x heads) and the stride S (head_dim padded), scratch holds R (3 S + kAttentionChunk + 4) floats
   // and WideFloats(R, S), and sums R (S + 2): accumulators [R, S], maxima [R], sums of weights [R]. Both are 64-byte
   // aligned.
-  void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, float* scratch);
+  // `next` is what the thread most likely does next, or null: its first positions are asked for meanwhile.
+  void (*attention)(const PagedAttentionParams& p, const AttentionItem& item, const AttentionItem* next,
+                    float* scratch);
   // The sums of one split of the positions.
   void (*attention_split)(const PagedAttentionParams& p, const AttentionItem& item, int32_t split, float* scratch,
                           float* sums);
   // The output from the sums of all splits, sums + i * sums_stride being those of split FirstSplit() + i. They are
   // overwritten.
   void (*attention_join)(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride);
-  // Asks for what the item reads first of the cache. Null: the arm does not.
-  void (*attention_fetch)(const PagedAttentionParams& p, const AttentionItem& item);
 };
 
 // Row kernels work on tokens [begin, end). Float32 throughout; sampling kernels work on one row of logits.

@@ -223,7 +223,7 @@ void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, flo
   }
 }
 
-void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, const AttentionItem*, float* scratch) {
   const int32_t dim = p.cache.head_dim;
   float* scores = scratch;
   float totals[2];
@@ -305,8 +305,7 @@ void MaskBits(float* x, int64_t n, const int32_t* words) {
 }  // namespace
 
 const Kernels kPlainKernels = {
-    RmsNorm, Rope,      SiluMul, Linear, Narrow,     {Attention, AttentionSplit, AttentionJoin, nullptr},
-    Max,     ExpScaled, ExpSum,  Gather, CountAbove, MomentsOf,
-    MaskBits};
+    RmsNorm, Rope,   SiluMul,    Linear,    Narrow,  {Attention, AttentionSplit, AttentionJoin}, Max, ExpScaled,
+    ExpSum,  Gather, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu

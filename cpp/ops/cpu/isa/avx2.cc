@@ -8,8 +8,7 @@
 namespace fastllm::ops::cpu {
 
 const Kernels kAvx2Kernels = {
-    RmsNorm, Rope,      SiluMul, Linear,   Narrow,     {Attention, AttentionSplit, AttentionJoin, AttentionFetch},
-    MaxOf,   ExpScaled, ExpSum,  GatherGe, CountAbove, MomentsOf,
-    MaskBits};
+    RmsNorm, Rope,     SiluMul,    Linear,    Narrow,  {Attention, AttentionSplit, AttentionJoin}, MaxOf, ExpScaled,
+    ExpSum,  GatherGe, CountAbove, MomentsOf, MaskBits};
 
 }  // namespace fastllm::ops::cpu

@@ -8,6 +8,7 @@
 // a row does not see has weight 0; positions past the end of the sequence are not read, zeros stand in their place.
 #define FASTLLM_BFLOAT_CACHE 1
 #include "ops/cpu/isa/simd_avx512.h"
+#include "ops/cpu/isa/vector_attention_blocks.h"
 #include "ops/cpu/isa/vector_attention_tiles.h"
 
 namespace fastllm::ops::cpu {
@@ -36,14 +37,20 @@ struct BFloatCache {
     }
   }
 
-  void Chunk(const PagedAttentionParams& p, const Tile& t, const int64_t* offset, int32_t n) {
+  void Chunk(const PagedAttentionParams& p, const Tile& t, const int64_t* offset, int32_t n, Fetcher& fetcher) {
     positions = (n + kLanes - 1) / kLanes * kLanes;
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
     const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
     for (int32_t j = 0; j < positions; j += kLanes) {
-      for (int32_t d = 0; d < t.stride; d += 2 * kLanes) TransposeKeys(from_k, offset, j, d, t);
+      for (int32_t d = 0; d < t.stride; d += 2 * kLanes) {
+        fetcher.Step(8);
+        TransposeKeys(from_k, offset, j, d, t);
+      }
     }
-    for (int32_t j = 0; j < positions; j += 2) PairValues(from_v, offset, j, n, t);
+    for (int32_t j = 0; j < positions; j += 2) {
+      fetcher.Step(t.stride / 32);
+      PairValues(from_v, offset, j, n, t);
+    }
   }
 
   void Scores(const Tile& t, int32_t first_row, const int64_t*, int32_t) const {
@@ -221,6 +228,6 @@ struct BFloatCache {
 
 namespace fastllm::ops::cpu {
 
-const AttentionKernels kAvx512Bf16AttentionKernels = {Attention, AttentionSplit, AttentionJoin, AttentionFetch};
+const AttentionKernels kAvx512Bf16AttentionKernels = {Attention, AttentionSplit, AttentionJoin};
 
 }  // namespace fastllm::ops::cpu

@@ -74,7 +74,9 @@ inline void StoreOutput(const PagedAttentionParams& p, const AttentionItem& item
 
 // The sums of the rows over one split of the positions, all of it up to the last row's own.
 template <typename Cache>
-inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split) {
+inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, const Tile& t, int32_t split,
+                     const Ahead& ahead) {
+  Fetcher fetcher;
   Cache cache(p, t);
   const int32_t begin = split * kAttentionSplit;
   const int32_t seen = t.first_pos + item.num_tokens;
@@ -94,8 +96,13 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     const int32_t first_row = FirstRow(t, chunk);
     seers.rows = EndRow(t, chunk + kAttentionChunk);
     ChunkOffsets(p, item, chunk, seen_from > chunk ? seen_from - chunk : 0, n, offset);
-    FetchChunk(p, item, chunk + kAttentionChunk, end);
-    cache.Chunk(p, t, offset, n);
+    if (chunk + kAttentionChunk < ahead.end) {
+      fetcher.Start(p, item, chunk + kAttentionChunk, ahead.end);
+    } else if (ahead.next != nullptr) {
+      fetcher.Start(p, *ahead.next, FirstChunk(p, *ahead.next), EndPosition(p, *ahead.next));
+    }
+    cache.Chunk(p, t, offset, n, fetcher);
+    fetcher.Step(kAttentionChunk * kAttentionChunk);  // what is left
     cache.Scores(seers, first_row, offset, n);
     Softmax(seers, first_row, chunk);
     cache.Values(seers, first_row, offset, chunk);
@@ -126,16 +133,18 @@ inline int32_t EndSplit(const AttentionItem& item, const Tile& t) {
 }
 
 template <typename Cache>
-inline void AttendAll(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+inline void AttendAll(const PagedAttentionParams& p, const AttentionItem& item, const AttentionItem* next,
+                      float* scratch) {
+  const Ahead ahead = {EndPosition(p, item), next};
   Tile total = MakeTile(p, item, scratch, scratch);
   PointToSums(&total, total.wide + WideFloats(total.rows, total.stride));
   Tile part = total;
   PointToSums(&part, total.sum + total.rows);
   LoadQueries(p, item, total);
   const int32_t first = FirstSplit(p, item);
-  SumSplit<Cache>(p, item, total, first);
+  SumSplit<Cache>(p, item, total, first, ahead);
   for (int32_t split = first + 1; split < EndSplit(item, total); ++split) {
-    SumSplit<Cache>(p, item, part, split);
+    SumSplit<Cache>(p, item, part, split, ahead);
     Join(total, part, split);
   }
   StoreOutput(p, item, total);
@@ -146,15 +155,17 @@ inline void AttendSplit(const PagedAttentionParams& p, const AttentionItem& item
                         float* sums) {
   const Tile t = MakeTile(p, item, scratch, sums);
   LoadQueries(p, item, t);
-  SumSplit<Cache>(p, item, t, split);
+  const int32_t end = (split + 1) * kAttentionSplit;
+  const int32_t last = EndPosition(p, item);
+  SumSplit<Cache>(p, item, t, split, {end < last ? end : last, nullptr});
 }
 
-void Attention(const PagedAttentionParams& p, const AttentionItem& item, float* scratch) {
+void Attention(const PagedAttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) {
   switch (p.cache.dtype) {
-    case DType::kF32: return AttendAll<FloatCache>(p, item, scratch);
-    case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, scratch);
-    case DType::kBF16: return AttendAll<BFloatCache>(p, item, scratch);
-    case DType::kI8: return AttendAll<ByteCache>(p, item, scratch);
+    case DType::kF32: return AttendAll<FloatCache>(p, item, next, scratch);
+    case DType::kF16: return AttendAll<NarrowCache<LoadF16>>(p, item, next, scratch);
+    case DType::kBF16: return AttendAll<BFloatCache>(p, item, next, scratch);
+    case DType::kI8: return AttendAll<ByteCache>(p, item, next, scratch);
     default: return;  // kF8E4M3 never comes here: AttentionOp
   }
 }
@@ -168,12 +179,6 @@ void AttentionSplit(const PagedAttentionParams& p, const AttentionItem& item, in
     case DType::kI8: return AttendSplit<ByteCache>(p, item, split, scratch, sums);
     default: return;
   }
-}
-
-void AttentionFetch(const PagedAttentionParams& p, const AttentionItem& item) {
-  const int32_t end = p.seq_len[item.seq] - (p.query_start[item.seq + 1] - p.query_start[item.seq]) + item.first_token +
-                      item.num_tokens;
-  FetchChunk(p, item, FirstSeen(p.window, end - item.num_tokens) / kAttentionChunk * kAttentionChunk, end);
 }
 
 void AttentionJoin(const PagedAttentionParams& p, const AttentionItem& item, float* sums, int64_t sums_stride) {

@@ -26,27 +26,69 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
   for (j = 0; j < first; ++j) offset[j] = offset[first];
 }
 
-// Asks for K and V of positions [begin, end) of the chunk that starts at `begin`: blocks lie all over the cache, so
-// that the hardware's own prefetch ends with each.
-inline void FetchChunk(const PagedAttentionParams& p, const AttentionItem& item, int32_t begin, int32_t end) {
-  const KvCacheView& c = p.cache;
-  if (end > begin + kAttentionChunk) end = begin + kAttentionChunk;
-  const int64_t size = DTypeSize(c.dtype);
-  const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
-  while (begin < end) {
-    const int32_t row = begin % c.block_size;
-    const int32_t rows = c.block_size - row < end - begin ? c.block_size - row : end - begin;
-    const int64_t at = table[begin / c.block_size] * KvBlockStride(c) +
-                       (static_cast<int64_t>(item.kv_head) * c.block_size + row) * c.head_dim;
-    const char* k = static_cast<const char*>(c.k) + at * size;
-    const char* v = static_cast<const char*>(c.v) + at * size;
-    for (int64_t byte = 0; byte < rows * c.head_dim * size; byte += kCacheLine) {
-      __builtin_prefetch(k + byte);
-      __builtin_prefetch(v + byte);
+// Asks for the rows of a chunk of K and V, some lines at a time, while another chunk is computed with: blocks lie all
+// over the cache, so that the hardware's own prefetch ends with each, and asking for all at once would stop the
+// computation until most have come.
+class Fetcher {
+ public:
+  // Positions [begin, end) of the item, of one chunk at most.
+  void Start(const PagedAttentionParams& p, const AttentionItem& item, int32_t begin, int32_t end) {
+    const KvCacheView& c = p.cache;
+    if (end > begin + kAttentionChunk) end = begin + kAttentionChunk;
+    const int64_t size = DTypeSize(c.dtype);
+    const int64_t stride = KvBlockStride(c);
+    const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
+    runs_ = 0;
+    at_ = 0;
+    while (begin < end && runs_ < kRuns) {
+      const int32_t row = begin % c.block_size;
+      const int32_t rows = c.block_size - row < end - begin ? c.block_size - row : end - begin;
+      const int64_t at =
+          table[begin / c.block_size] * stride + (static_cast<int64_t>(item.kv_head) * c.block_size + row) * c.head_dim;
+      k_[runs_] = static_cast<const char*>(c.k) + at * size;
+      v_[runs_] = static_cast<const char*>(c.v) + at * size;
+      bytes_[runs_++] = rows * c.head_dim * size;
+      begin += rows;
     }
-    begin += rows;
+    run_ = 0;
   }
+  // The next `lines` of K and as many of V.
+  void Step(int32_t lines) {
+    while (lines > 0 && run_ < runs_) {
+      for (; lines > 0 && at_ < bytes_[run_]; --lines, at_ += kCacheLine) {
+        __builtin_prefetch(k_[run_] + at_);
+        __builtin_prefetch(v_[run_] + at_);
+      }
+      if (at_ < bytes_[run_]) return;
+      ++run_;
+      at_ = 0;
+    }
+  }
+
+ private:
+  static constexpr int32_t kRuns = 8;  // blocks; with smaller ones the rest of a chunk is not asked for
+  const char* k_[kRuns];
+  const char* v_[kRuns];
+  int64_t bytes_[kRuns];
+  int64_t at_ = 0;
+  int32_t run_ = 0;
+  int32_t runs_ = 0;
+};
+
+// One past the last position that the item sees, and the chunk of the first.
+inline int32_t EndPosition(const PagedAttentionParams& p, const AttentionItem& item) {
+  const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
+  return p.seq_len[item.seq] - query_len + item.first_token + item.num_tokens;
 }
+inline int32_t FirstChunk(const PagedAttentionParams& p, const AttentionItem& item) {
+  return FirstSeen(p.window, EndPosition(p, item) - item.num_tokens) / kAttentionChunk * kAttentionChunk;
+}
+
+// What the thread goes on with: this item up to position `end`, then `next`, or null.
+struct Ahead {
+  int32_t end;
+  const AttentionItem* next;
+};
 
 }  // namespace
 }  // namespace fastllm::ops::cpu

@@ -1,6 +1,7 @@
 // Attention's views of the KV cache: how the chunks of a float32 or 16-bit cache meet the rows of a tile.
 #pragma once
 
+#include "ops/cpu/isa/vector_attention_blocks.h"
 #include "ops/cpu/isa/vector_attention_tiles.h"
 #include "ops/cpu/isa/vector_narrow.h"
 
@@ -37,7 +38,8 @@ inline void Values(const Tile& t, int32_t first_row, const float* v, const int64
 }
 
 // How a chunk of the cache is read. Each kind has
-//   Chunk(p, t, offset, n)  what a chunk of n positions needs before the next two; offset may change
+//   Chunk(p, t, offset, n, fetcher)  what a chunk of n positions needs before the next two, the fetcher's steps in
+//                                    between; offset may change
 //   Scores(t, first_row, offset, n)  t.scores of the rows from first_row on
 //   Values(t, first_row, offset, chunk)  adds weights times V to the accumulators
 struct FloatCache {
@@ -45,7 +47,7 @@ struct FloatCache {
   const float* v;
   FloatCache(const PagedAttentionParams& p, const Tile&)
       : k(static_cast<const float*>(p.cache.k)), v(static_cast<const float*>(p.cache.v)) {}
-  void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t) {}
+  void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t, Fetcher&) {}
   void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
     cpu::Scores(t, first_row, k, offset, n);
   }
@@ -70,10 +72,11 @@ struct WidenedCache {
 template <Vec (*kLoad)(const uint16_t*)>
 struct NarrowCache : WidenedCache {
   NarrowCache(const PagedAttentionParams&, const Tile& t) : WidenedCache(t) {}
-  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
+  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n, Fetcher& fetcher) {
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
     const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
     for (int32_t j = 0; j < n; ++j) {
+      fetcher.Step(2);
       Widen<kLoad>(from_k + offset[j], t.dim, k + static_cast<int64_t>(j) * t.dim);
       Widen<kLoad>(from_v + offset[j], t.dim, v + static_cast<int64_t>(j) * t.dim);
       offset[j] = static_cast<int64_t>(j) * t.dim;
@@ -84,10 +87,11 @@ struct NarrowCache : WidenedCache {
 
 struct ByteCache : WidenedCache {
   ByteCache(const PagedAttentionParams&, const Tile& t) : WidenedCache(t) {}
-  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n) {
+  void Chunk(const PagedAttentionParams& p, const Tile& t, int64_t* offset, int32_t n, Fetcher& fetcher) {
     const auto* from_k = static_cast<const int8_t*>(p.cache.k);
     const auto* from_v = static_cast<const int8_t*>(p.cache.v);
     for (int32_t j = 0; j < n; ++j) {
+      fetcher.Step(1);
       const int64_t row = offset[j] / t.dim;
       const int64_t to = static_cast<int64_t>(j) * t.dim;
       WidenBytes(from_k + offset[j], t.dim, p.cache.k_row_scales[row], k + to);
