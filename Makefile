@@ -1,6 +1,6 @@
 # Every command of the project. From nothing, `make demo` and `make test` make .venv, build and run; stamps make a second
 # run take seconds. Variables: TORCH_VERSION, PYTHON, JOBS, PIP_ARGS (e.g. --extra-index-url of a CPU-only torch),
-# QUESTION (for demo), CTEST_ARGS, PYTEST_ARGS.
+# QUESTION (for demo), CTEST_ARGS, PYTEST_ARGS, PYTEST_JOBS.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -10,6 +10,8 @@ MAKEFLAGS += --no-print-directory
 TORCH_VERSION ?= 2.13.0
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
+# Test files at once. Most tests run an engine, which takes all cores while it computes, and wait for it otherwise.
+PYTEST_JOBS ?= 2
 PIP_ARGS ?=
 # Test programs of test-asan and test-tsan. ops_tests may be added; its distribution tests are slow under a sanitizer.
 SANITIZED ?= core_tests weights_tests
@@ -95,7 +97,7 @@ test-cpp: build/dev/build.ninja
 
 test-python: $(VENV)/.built $(VENV)/.demo $(VENV)/.test
 	@echo "== Python tests"
-	@$(VENV)/bin/python -m pytest -q tests --ignore=tests/layering $(PYTEST_ARGS)
+	@$(VENV)/bin/python -m pytest -q tests --ignore=tests/layering -n $(PYTEST_JOBS) --dist loadfile $(PYTEST_ARGS)
 
 test-asan test-tsan: test-%: build/%/build.ninja
 	@echo "== $(SANITIZED) (preset $*)"
