@@ -43,8 +43,8 @@ Packed MakePacked(DType type, int32_t n, int32_t k, uint64_t seed) {
   p.memory.assign(HalfBytes(n, k) / 2 + 32, 0);
   auto* data = p.memory.data() + (64 - reinterpret_cast<uintptr_t>(p.memory.data()) % 64) % 64 / 2;
   const int64_t middle = HalfPanels(n) / 2;  // in two pieces, as two threads would
-  runtime::PackHalfPanels(info, 0, middle, data);
-  runtime::PackHalfPanels(info, middle, HalfPanels(n), data);
+  runtime::PackHalfPanels(info, runtime::WholeOf(info), 0, middle, data);
+  runtime::PackHalfPanels(info, runtime::WholeOf(info), middle, HalfPanels(n), data);
   p.weight = {data, n, k, type};
   return p;
 }

@@ -1,5 +1,8 @@
 #include "runtime/nn/embedding.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "runtime/nn/talk.h"
 
 namespace fastllm::runtime {
@@ -22,8 +25,8 @@ void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const 
     p.first_id = static_cast<int32_t>(weight_->parts[0].begin);
     p.num_ids = vocab_;
     quant_fn_(p, ctx.op);
-  } else if (weight_->is_half()) {  // the whole table
-    return half_fn_({out.data_ptr<float>(), weight_->halves[0], ctx.input.ids, ctx.input.num_tokens}, ctx.op);
+  } else if (weight_->is_half()) {
+    ForwardHalf(ctx, out);
   } else {
     ops::EmbeddingParams p;
     p.out = out.data_ptr();
@@ -37,6 +40,23 @@ void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const 
     fn_(p, ctx.op);
   }
   SumOverRanks(ranks_, ctx.op, out);
+}
+
+// The op takes whole tables: rows of other ranks are fetched as some row of this one, and become zeros.
+void Embedding::ForwardHalf(const ForwardContext& ctx, const at::Tensor& out) const {
+  const ops::HalfWeight& table = weight_->halves[0];
+  const int32_t count = ctx.input.num_tokens;
+  auto* const to = out.data_ptr<float>();
+  if (weight_->whole()) return half_fn_({to, table, ctx.input.ids, count}, ctx.op);
+  const auto first = static_cast<int32_t>(weight_->parts[0].begin);
+  const auto is_here = [&](int32_t id) { return id >= first && id < first + table.n; };
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::transform(ctx.input.ids, ctx.input.ids + count, ids.begin(),
+                 [&](int32_t id) { return is_here(id) ? id - first : 0; });
+  if (table.n > 0) half_fn_({to, table, ids.data(), count}, ctx.op);
+  for (int32_t t = 0; t < count; ++t) {
+    if (!is_here(ctx.input.ids[t])) std::fill_n(to + int64_t{t} * table.k, table.k, 0.0f);
+  }
 }
 
 }  // namespace fastllm::runtime

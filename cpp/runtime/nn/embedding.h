@@ -24,6 +24,8 @@ class Embedding {
   Param* weight() const { return weight_; }
 
  private:
+  void ForwardHalf(const ForwardContext& ctx, const at::Tensor& out) const;
+
   Param* weight_;
   int32_t vocab_;
   std::shared_ptr<Communicator> ranks_;

@@ -60,7 +60,7 @@ void Linear::ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const a
   p.out = y.mutable_data_ptr<float>();
   p.x = x.const_data_ptr<float>();
   p.parts = weight_->halves.data();
-  p.bias = bias_ == nullptr ? nullptr : bias_->value.const_data_ptr<float>();
+  p.bias = static_cast<const float*>(bias());
   p.num_parts = static_cast<int32_t>(weight_->halves.size());
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(y.size(1));

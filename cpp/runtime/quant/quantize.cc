@@ -47,16 +47,17 @@ void QuantizeQ8_0(const float* values, int64_t k, uint8_t* blocks) {
   }
 }
 
-void QuantizePanels(const TensorInfo& tensor, int64_t panel_begin, int64_t panel_end, uint8_t* out) {
-  const int64_t n = tensor.shape[0];
-  const int64_t k = tensor.shape[1];
+void QuantizePanels(const TensorInfo& tensor, const MatrixShare& share, int64_t panel_begin, int64_t panel_end,
+                    uint8_t* out) {
+  const int64_t k = share.cols;
   const int64_t panel_bytes = ops::PanelLayoutOf(kInt8Format, static_cast<int32_t>(k)).panel_bytes;
   std::vector<float> values(static_cast<size_t>(ops::kQuantPanel * k));
   std::vector<uint8_t> blocks(static_cast<size_t>(ops::kQuantPanel * (k / kBlock) * kBlockBytes));
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const int64_t row = panel * ops::kQuantPanel;
-    const int64_t rows = std::min<int64_t>(ops::kQuantPanel, n - row);
-    DequantizeRows(tensor, row, row + rows, values.data());
+    const int64_t rows = std::min<int64_t>(ops::kQuantPanel, share.rows - row);
+    const int64_t first = share.first_row + row;
+    DequantizeColumns(tensor, first, first + rows, share.first_col, share.first_col + k, values.data());
     QuantizeQ8_0(values.data(), rows * k, blocks.data());
     PackPanels(kInt8Format, blocks.data(), rows, static_cast<int32_t>(k), 0, 1, out + panel * panel_bytes);
   }

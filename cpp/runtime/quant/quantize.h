@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/contract/quant_weight.h"
+#include "runtime/quant/pack_half.h"
 #include "runtime/weights/tensor_source.h"
 
 namespace fastllm::runtime {
@@ -17,7 +18,9 @@ inline constexpr ops::QuantFormat kInt8Format = ops::QuantFormat::kQ8_0;
 // magnitude above 8.3e6 gives a block of NaN.
 void QuantizeQ8_0(const float* values, int64_t k, uint8_t* blocks);
 
-// As PackPanels() (pack.h), from a tensor of floats [n, k], k a multiple of 32.
-void QuantizePanels(const TensorInfo& tensor, int64_t panel_begin, int64_t panel_end, uint8_t* out);
+// As PackPanels() (pack.h), from a share [n, k] of a matrix of floats: whole blocks, so that it has the bits of the
+// whole's.
+void QuantizePanels(const TensorInfo& tensor, const MatrixShare& share, int64_t panel_begin, int64_t panel_end,
+                    uint8_t* out);
 
 }  // namespace fastllm::runtime

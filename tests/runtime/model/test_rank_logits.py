@@ -71,6 +71,43 @@ def test_gguf(made, type_name, cpu_precision, tensor, pipeline):
     assert float(np.abs(got - one).max()) <= bound * float(np.abs(one).max())
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [("bfloat16", 0.01), ("float16", SAME)])
+@pytest.mark.parametrize(("case", "tensor", "pipeline"), [("biases", 2, 1), ("qwen3_tied", 4, 2)])
+def test_sixteen_bits_as_stored(tmp_path, case, dtype, bound, tensor, pipeline):
+    """Activations are rounded to bfloat16 where weights are, so a last bit may become a step of that rounding."""
+    import torch
+
+    model = load_maker().build(case).to(getattr(torch, dtype))
+    model.save_pretrained(tmp_path)
+    ids = list(range(5, 90))
+    one = logits(tmp_path, ids, 1, 1, kv_cache_dtype="float32")
+    got = logits(tmp_path, ids, tensor, pipeline, kv_cache_dtype="float32")
+    exact = logits(tmp_path, ids, 1, 1, cpu_precision="float32")
+    scale = float(np.abs(one).max())
+    assert float(np.abs(got - one).max()) <= bound * scale
+    if dtype == "bfloat16":  # in which it differs from weights that became float32
+        assert float(np.abs(got - exact).mean()) > 1e-4 * scale
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (2, 2)])
+def test_int8_of_floats_is_cut_between_its_blocks(made, tensor, pipeline):
+    folder = made("qwen2")  # its GGUF file keeps the row order of the checkpoint
+    ids, _ = read(folder, "expected.f32")
+    online = logits(folder / "hf", ids, tensor, pipeline, quantization="int8")
+    assert np.array_equal(online, logits(folder / "Q8_0.gguf", ids, tensor, pipeline))
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 2)])
+def test_fp8(made, tensor, pipeline):
+    """Scales follow the rows; activations have one for each token and rank, so their rounding differs."""
+    folder = made("plain") / "hf"
+    ids, exact = read(made("plain"), "expected.f32")
+    one = logits(folder, ids, 1, 1, quantization="fp8")
+    got = logits(folder, ids, tensor, pipeline, quantization="fp8")
+    loss = float(np.abs(one - exact).mean())
+    assert 0.3 * loss < float(np.abs(got - exact).mean()) < 1.3 * loss
+
+
 def test_blocks_are_not_cut(made):
     """Q6_K has blocks of 256 values; the output projection's 256 inputs are one of them."""
     message = r"attn_output.weight: a rank's share of 128 of the 256 columns is not whole blocks of 256 \(Q6_K\)"

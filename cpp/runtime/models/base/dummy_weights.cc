@@ -96,7 +96,7 @@ Status FillDummyWeights(uint64_t seed, const WeightTarget& target, ParamSet& par
                            target.ops->Resolve<ops::RandomFillFn>(
                                {ops::OpId::kRandomFill, target.placement.device, target.placement.dtype}));
   for (const auto& p : params.all()) {
-    FASTLLM_RETURN_IF_ERROR(CheckWhole(*p, target.quantize_int8));
+    FASTLLM_RETURN_IF_ERROR(CheckShare(*p, target.quantize_int8));
     if (target.quantize_int8) DescribeInt8(std::vector<WeightType>(p->parts.size(), WeightType::kF32), p.get());
   }
   FASTLLM_RETURN_IF_ERROR(AllocateWeights(target.placement, params));

@@ -19,7 +19,7 @@ void DescribeStored(const std::vector<WeightType>& parts, Param* param) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto n = static_cast<int32_t>(param->parts[i].size);
     if (const auto format = QuantFormatOf(parts[i])) packed.push_back({nullptr, n, k, *format});
-    if (const auto half = HalfTypeOf(parts[i]); half && param->whole()) halves.push_back({nullptr, n, k, *half});
+    if (const auto half = HalfTypeOf(parts[i])) halves.push_back({nullptr, n, k, *half});
   }
   if (packed.size() == parts.size()) param->packed = std::move(packed);
   if (halves.size() == parts.size()) param->halves = std::move(halves);
@@ -35,15 +35,26 @@ bool DescribeInt8(const std::vector<WeightType>& parts, Param* param) {
   return true;
 }
 
+namespace {
+
+// Of a tensor that has all of the matrix, or of one that is the share itself.
+MatrixShare ShareIn(const TensorInfo& tensor, const Slice& rows, const Slice& cols) {
+  if (tensor.shape[0] == rows.size && tensor.shape[1] == cols.size) return WholeOf(tensor);
+  return {rows.begin, rows.size, cols.begin, cols.size};
+}
+
+}  // namespace
+
 // The memory is the ParamSet's own; the weights see it as const.
 void PackPart(const TensorInfo& tensor, const Param& param, int32_t part, int64_t panel_begin, int64_t panel_end) {
+  const Slice &rows = param.parts[part], &cols = param.cols;
   if (param.is_half()) {
-    return PackHalfPanels(tensor, panel_begin, panel_end, const_cast<uint16_t*>(param.halves[part].data));
+    auto* const to = const_cast<uint16_t*>(param.halves[part].data);
+    return PackHalfPanels(tensor, ShareIn(tensor, rows, cols), panel_begin, panel_end, to);
   }
   auto* const to = const_cast<uint8_t*>(param.packed[part].data);
   const auto format = QuantFormatOf(tensor.type);
-  if (!format) return QuantizePanels(tensor, panel_begin, panel_end, to);
-  const Slice &rows = param.parts[part], &cols = param.cols;
+  if (!format) return QuantizePanels(tensor, ShareIn(tensor, rows, cols), panel_begin, panel_end, to);
   const int64_t row_bytes = cols.full / WeightBlockElements(tensor.type) * WeightBlockBytes(tensor.type);
   const uint8_t* const blocks = tensor.data + rows.begin * row_bytes +
                                 cols.begin / WeightBlockElements(tensor.type) * WeightBlockBytes(tensor.type);

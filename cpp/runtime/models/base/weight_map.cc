@@ -102,7 +102,7 @@ void RunTask(const FillTask& t, const WeightTarget& target, WeightWriter& writer
   const int64_t row = t.part_row + t.begin, first = row * t.param->row_elements();
   auto* const to = static_cast<char*>(t.param->value.data_ptr());
   if (t.param->is_fp8) {
-    return writer.WriteFp8(*t.tensor, t.scales, begin, end, reinterpret_cast<uint8_t*>(to) + first,
+    return writer.WriteFp8(*t.tensor, t.scales, begin, end, t.param->cols, reinterpret_cast<uint8_t*>(to) + first,
                            t.param->scale.data_ptr<float>() + row);
   }
   writer.Write(*t.tensor, begin, end, t.param->cols, to + first * ops::DTypeSize(target.placement.dtype));
@@ -279,7 +279,7 @@ Status LoadWeights(const TensorSource& source, const WeightMap& map, bool gguf_n
   for (const auto& param : params.all()) {
     const auto [pattern, layer] = SplitLayer(param->name);
     auto& of_param = parts.emplace_back();
-    FASTLLM_RETURN_IF_ERROR(CheckWhole(*param, target.quantize_int8));
+    FASTLLM_RETURN_IF_ERROR(CheckShare(*param, target.quantize_int8));
     for (int32_t part = 0; part < static_cast<int32_t>(param->parts.size()); ++part) {
       const WeightRule* rule = FindRule(map, pattern, part);
       FASTLLM_CHECK(rule != nullptr && !NameIn(*rule, gguf_names, layer).empty(),

@@ -88,15 +88,14 @@ Status AllocateWeights(const Placement& placement, ParamSet& params) {
   return Status::Ok();
 }
 
-Status CheckWhole(const Param& param, bool quantize_int8) {
-  if (quantize_int8 && param.cols.size != 0 && !param.whole()) {
-    return Status::Unimplemented("quantization int8 needs tensor_parallel_size 1: " + param.name +
-                                 " is cut over ranks; a checkpoint that is stored in 8-bit blocks can be");
-  }
-  if (!param.is_fp8 || param.cols.whole()) return Status::Ok();
-  return Status::Unimplemented("quantization fp8 keeps whole rows of a matrix; tensor_parallel_size gives this rank " +
-                               std::to_string(param.cols.size) + " of the " + std::to_string(param.cols.full) +
-                               " columns of " + param.name);
+Status CheckShare(const Param& param, bool quantize_int8) {
+  constexpr int64_t kBlock = ops::kQuantBlock;
+  const Slice& cols = param.cols;
+  const bool blocks = cols.full % kBlock == 0 && cols.size != 0;  // whole rows that are none stay floats
+  if (!quantize_int8 || !blocks || (cols.begin % kBlock == 0 && cols.size % kBlock == 0)) return Status::Ok();
+  return Status::InvalidArgument("quantization int8: a rank's share of " + std::to_string(cols.size) + " of the " +
+                                 std::to_string(cols.full) + " columns of " + param.name + " is not whole blocks of " +
+                                 std::to_string(kBlock));
 }
 
 int64_t ParamBytes(const ParamSet& params, const Placement& placement) {

@@ -11,8 +11,7 @@ namespace fastllm::runtime {
 // kResourceExhausted says what they need and what is free.
 Status AllocateWeights(const Placement& placement, ParamSet& params);
 
-// kUnimplemented for a share of a parameter that is quantised as it is loaded: to 8-bit floats when it is cut by
-// columns (a row has one scale), to 8-bit blocks however it is cut.
-Status CheckWhole(const Param& param, bool quantize_int8);
+// kInvalidArgument for a share of a matrix that becomes 8-bit blocks as it is loaded, and is not whole blocks.
+Status CheckShare(const Param& param, bool quantize_int8);
 
 }  // namespace fastllm::runtime

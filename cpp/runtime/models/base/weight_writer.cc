@@ -105,10 +105,13 @@ WeightWriter::Buffer& WeightWriter::NextBuffer() {
 }
 
 void WeightWriter::ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end,
-                              uint8_t* q, float* scale) {
-  const int64_t rows = end - begin, k = tensor.shape[1];
+                              const Slice& cols, uint8_t* q, float* scale) {
+  const int64_t rows = end - begin, k = cols.size;
   if (tensor.type == WeightType::kF8E4M3) {
-    std::memcpy(q, tensor.data + begin * k, static_cast<size_t>(rows * k));
+    const uint8_t* from = tensor.data + begin * cols.full + cols.begin;
+    const int64_t at_once = cols.whole() ? rows : 1;
+    for (int64_t r = 0; r < rows; r += at_once)
+      std::memcpy(q + r * k, from + r * cols.full, static_cast<size_t>(at_once * k));
     if (scales->numel() == 1) {
       DequantizeRows(*scales, 0, 1, scale);
       std::fill(scale + 1, scale + rows, scale[0]);
@@ -118,24 +121,24 @@ void WeightWriter::ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales
     return;
   }
   floats_.resize(static_cast<size_t>(rows * k));
-  DequantizeRows(tensor, begin, end, floats_.data());
+  Decode(tensor, begin, end, cols, floats_.data());
   quantize_({{q, scale}, floats_.data(), static_cast<int32_t>(rows), static_cast<int32_t>(k)}, {});
 }
 
-void WeightWriter::WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
-                            float* scale) {
-  if (placement_.device == ops::Device::kCpu) return ConvertFp8(tensor, scales, begin, end, q, scale);
-  const int64_t row_bytes = tensor.shape[1] + static_cast<int64_t>(sizeof(float));
+void WeightWriter::WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end,
+                            const Slice& cols, uint8_t* q, float* scale) {
+  if (placement_.device == ops::Device::kCpu) return ConvertFp8(tensor, scales, begin, end, cols, q, scale);
+  const int64_t row_bytes = cols.size + static_cast<int64_t>(sizeof(float));
   const int64_t step = (kPieceBytes - 64) / row_bytes;
   FASTLLM_CHECK(step > 0, "a row of tensor " + tensor.name + " takes " + std::to_string(row_bytes) +
                               " bytes; the limit is " + std::to_string(kPieceBytes - 64));
   for (int64_t r = begin; r < end; r += step) {
-    const int64_t last = std::min(end, r + step), bytes = (last - r) * tensor.shape[1];
+    const int64_t last = std::min(end, r + step), bytes = (last - r) * cols.size;
     Buffer& b = NextBuffer();
     auto* const codes = static_cast<uint8_t*>(b.data);
     auto* const floats = reinterpret_cast<float*>(codes + (bytes + 15) / 16 * 16);
-    ConvertFp8(tensor, scales, r, last, codes, floats);
-    device_->Copy(q + (r - begin) * tensor.shape[1], codes, static_cast<size_t>(bytes), stream_);
+    ConvertFp8(tensor, scales, r, last, cols, codes, floats);
+    device_->Copy(q + (r - begin) * cols.size, codes, static_cast<size_t>(bytes), stream_);
     device_->Copy(scale + (r - begin), floats, static_cast<size_t>(last - r) * sizeof(float), stream_);
     device_->RecordEvent(b.copied, stream_);
   }

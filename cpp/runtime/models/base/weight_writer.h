@@ -26,11 +26,11 @@ class WeightWriter {
   // [begin, end). Throws InternalError when a copy is refused.
   void Write(const TensorInfo& tensor, int64_t begin, int64_t end, const Slice& cols, void* to);
 
-  // Rows [begin, end) of a matrix in 8-bit floats (ops/contract/fp8.h) to q and scale, which are those of row `begin`:
-  // as they are stored, with the scales of `scales` (one for each row of the tensor, or one for all), or else made
-  // from what the tensor holds.
-  void WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
-                float* scale);
+  // The columns of rows [begin, end) of a matrix in 8-bit floats (ops/contract/fp8.h) to q and scale, which are those
+  // of row `begin`: as they are stored, with the scales of `scales` (one for each row of the tensor, or one for all),
+  // or else made from what the tensor holds there: of a rank's columns a row has a scale of its own.
+  void WriteFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, const Slice& cols,
+                uint8_t* q, float* scale);
 
   // Returns when everything has arrived.
   void Finish();
@@ -41,8 +41,8 @@ class WeightWriter {
     void* copied = nullptr;  // event
   };
   // One piece; q and scale in host memory.
-  void ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, uint8_t* q,
-                  float* scale);
+  void ConvertFp8(const TensorInfo& tensor, const TensorInfo* scales, int64_t begin, int64_t end, const Slice& cols,
+                  uint8_t* q, float* scale);
   // The buffer whose turn it is, free to be written.
   Buffer& NextBuffer();
   // Converts a piece of at most kPiece elements into the buffer.
