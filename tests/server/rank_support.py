@@ -1,5 +1,6 @@
 """What tests of ranks look at: processes by their names, and waiting with a bound."""
 
+import os
 import pathlib
 import time
 
@@ -32,3 +33,8 @@ def wait_until(what, within: float = WITHIN_S) -> float:
         assert time.monotonic() - began < within
         time.sleep(0.01)
     return time.monotonic() - began
+
+
+def named_memory() -> set[str]:
+    """Shared memory with a name that is an engine's or torch's; other tests run beside these and have theirs."""
+    return {name for name in os.listdir("/dev/shm") if "fastllm" in name or "torch" in name}

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from rank_support import WITHIN_S, is_there, ranks_of, wait_until
+from rank_support import WITHIN_S, is_there, named_memory, ranks_of, wait_until
 
 KILLS = int(os.environ.get("FASTLLM_TEST_KILLS", "1"))
 ARGS = (
@@ -36,7 +36,7 @@ def kill_mid_stream(server, number: int) -> float:
 
 
 def test_a_killed_rank(start_server):
-    shm = set(os.listdir("/dev/shm"))
+    shm = named_memory()
     server = start_server(*ARGS, "--restart-failed-engine")
     wanted = server.complete([7, 8, 9], 8)["choices"]
     slowest = back = 0.0
@@ -54,7 +54,7 @@ def test_a_killed_rank(start_server):
     left = ranks_of(server.process.pid).values()
     assert server.stop() == 0
     assert not any(is_there(pid) for pid in left)
-    assert set(os.listdir("/dev/shm")) <= shm
+    assert named_memory() <= shm
 
 
 def test_without_a_restart_the_server_stays_unhealthy(start_server):
@@ -68,13 +68,13 @@ def test_without_a_restart_the_server_stays_unhealthy(start_server):
 
 
 def test_a_killed_server_leaves_no_ranks(start_server):
-    shm = set(os.listdir("/dev/shm"))
+    shm = named_memory()
     server = start_server(*ARGS)
     ranks = list(ranks_of(server.process.pid).values())
     assert len(ranks) == 2
     server.kill()
     wait_until(lambda: not any(is_there(pid) for pid in ranks))
-    assert set(os.listdir("/dev/shm")) <= shm
+    assert named_memory() <= shm
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
