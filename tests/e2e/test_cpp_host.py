@@ -34,7 +34,7 @@ def prefix(tmp_path_factory) -> pathlib.Path:
     """An install prefix made from the dev build."""
     assert (BUILD / "CMakeCache.txt").is_file(), f"{BUILD} is not configured; `make test` does it before these tests"
     folder = tmp_path_factory.mktemp("prefix")
-    call("cmake", "--build", BUILD, "--target", "engine")
+    call("cmake", "--build", BUILD, "--target", "engine", "fastllm_worker")
     call("cmake", "--install", BUILD, "--prefix", folder, "--component", "engine")
     return folder
 
