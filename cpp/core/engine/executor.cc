@@ -2,6 +2,7 @@
 
 namespace fastllm {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): those that watch keep it.
 void Executor::WatchFailure(std::function<void(const Status& why)> /*failed*/) {}
 
 Status Executor::Sleep(int32_t /*level*/) { return Status::Unimplemented("this executor cannot sleep"); }
