@@ -15,7 +15,7 @@ from figure import Figure, note
 
 PROGRAM = Path(os.environ.get("FASTLLM_BENCH_BUILD", ROOT / "build" / "dev")) / "bench" / "ops" / "step_bench"
 KINDS = {"q4_1": "Q4_1", "q8_0": "Q8_0"}
-PARTS = ["qkv_rope", "mlp", "linear", "head", "attention", "rope_kv_write", "norm", "silu_mul", "sampling", "rest"]
+PARTS = ["linear", "head", "attention", "rope_kv_write", "norm", "silu_mul", "sampling", "rest"]
 NAMES = [f"cpu/step{n}/{kind}/{part}" for n in (1, 64) for kind in KINDS for part in [*PARTS, "scheduling", "step"]]
 
 

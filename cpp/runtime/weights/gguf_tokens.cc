@@ -151,6 +151,10 @@ Result<TokenTable> TokenTableFromGguf(const GgufMetadata& metadata) {
   FASTLLM_ASSIGN_OR_RETURN(const bool* space_prefix,
                            Lookup<bool>(metadata, "tokenizer.ggml.add_space_prefix", "a bool"));
   if (!model) return Status::NotFound("the GGUF file has no tokenizer (no tokenizer.ggml.model)");
+  // Either name says that there is none, as files of models without text do.
+  if (*model == "no_vocab" || *model == "none") {
+    return Status::NotFound("the GGUF file has no tokenizer (tokenizer.ggml.model is " + Quoted(*model) + ")");
+  }
   const bool sentence_piece = *model == "llama";
   if (!sentence_piece && *model != "gpt2") {
     return Status::Unimplemented("tokenizer.ggml.model is " + Quoted(*model) + "; 'gpt2' and 'llama' are read");

@@ -88,6 +88,8 @@ TEST(GgufTokensTest, Refusals) {
   expect({}, StatusCode::kNotFound, "no tokenizer.ggml.model");
   expect({{"tokenizer.ggml.model", std::string("gpt2")}}, StatusCode::kNotFound, "no tokens");
   expect(Metadata("gpt2", {}), StatusCode::kNotFound, "no tokens");
+  expect({{"tokenizer.ggml.model", std::string("no_vocab")}}, StatusCode::kNotFound, "no tokenizer");
+  expect(Metadata("none", {"a"}), StatusCode::kNotFound, "is 'none'");
   expect(Metadata("bert", {"a"}), StatusCode::kUnimplemented, "'bert'; 'gpt2' and 'llama'");
   GgufMetadata metadata = Metadata("llama", {"a", "b"});
   metadata["tokenizer.ggml.token_type"] = Integers{1};
