@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -46,7 +47,7 @@ def ending(status: int) -> str:
     return f"was ended by signal {signal.Signals(-status).name}"
 
 
-# llama.cpp built by GCC 12 with AMX crashes at ldtilecfg: the compiler drops the stores of the tile configuration.
+# llama.cpp built by GCC 12 with AMX crashes at ldtilecfg (the compiler may drop the stores of the tile configuration).
 # Without its extra buffer types it uses neither AMX nor repacked weights.
 NO_AMX = '{"use_extra_bufts": false}'
 TRY = '{"batch": 1, "prompt_tokens": 16, "new_tokens": 2}\n'
@@ -73,6 +74,11 @@ class Contender:
     options: str = "{}"
 
 
+def environment() -> dict[str, str]:
+    """The shell's, without its settings of OpenMP: OMP_WAIT_POLICY=passive makes llama.cpp three times slower."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+
+
 class WorkerEnded(RuntimeError):
     """A worker that ended, or crashed, in place of an answer."""
 
@@ -86,9 +92,8 @@ class Worker:
         python = str(PEERS_PYTHON) if contender.engine in ("openvino", "llamacpp") else sys.executable
         arguments = [contender.engine, str(contender.model), str(threads), contender.options]
         command = [python, str(HERE / "worker.py"), *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=none, text=True, env=environment())
 
     def seconds(self, batch: int, prompt_tokens: int, new_tokens: int) -> float:
         order = {"batch": batch, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}

@@ -45,6 +45,14 @@ def test_our_own_crash_is_an_error(make):
         rounds([make("ours", "sys.exit(3)"), make("peer", ANSWER)])
 
 
+def test_the_shells_openmp_settings_do_not_reach_a_worker(make, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("BENCH_MARK", "7")
+    count = 'sum(n == "BENCH_MARK" or n.startswith("OMP_") for n in os.environ)'
+    body = f'import os; print(json.dumps({{"seconds": {count}, "rss_mb": 7}}), flush=True)'
+    assert rounds([make("ours", body)]) == {"ours": 1.0}
+
+
 def test_words_for_an_ending():
     assert peers.ending(1) == "ended with status 1"
     assert peers.ending(-signal.SIGABRT) == "was ended by signal SIGABRT"
