@@ -122,8 +122,8 @@ def test_drain_resume_restart(start_server):
     assert take() == [2, 2]
     assert call("1/drain").status_code == 200
     assert call("1/restart").status_code == 200
-    while state(1) != "serving":
-        assert state(1) == "restarting"
+    while (now := state(1)) != "serving":
+        assert now == "restarting"
     assert server.get("/replicas", headers=AUTH).json()["data"][1]["restarts"] == 1
     assert take() == [2, 2]
     assert server.stop() == 0
