@@ -11,7 +11,7 @@ target_compile_options(fastllm_flags INTERFACE -Wall -Wextra -Werror -Wno-error=
 target_include_directories(fastllm_flags INTERFACE
   ${CMAKE_SOURCE_DIR}/cpp/include ${CMAKE_SOURCE_DIR}/cpp ${CMAKE_BINARY_DIR}/generated)
 if(FASTLLM_SANITIZE)
-  target_compile_options(fastllm_flags INTERFACE -fsanitize=${FASTLLM_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(fastllm_flags INTERFACE -fsanitize=${FASTLLM_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(fastllm_flags INTERFACE -fsanitize=${FASTLLM_SANITIZE})
   target_compile_definitions(fastllm_flags INTERFACE FASTLLM_SANITIZED=1)
 endif()
@@ -48,6 +48,10 @@ function(fastllm_test name)
     target_compile_options(${name} PRIVATE -O1)
   endif()
   target_link_libraries(${name} PRIVATE ${A_LINK} GTest::gtest GTest::gtest_main fastllm_flags)
+  list(LENGTH A_SOURCES files)
+  if(files GREATER 2)
+    fastllm_precompile(${name} <gtest/gtest.h>)
+  endif()
   # Found when ctest runs, not at build time: a program that cannot start fails the tests, not the build.
   gtest_discover_tests(${name} TEST_PREFIX "${name}:" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 600)

@@ -18,13 +18,14 @@ int64_t Nanos(QueueLimit::Clock::duration d) { return std::chrono::duration_cast
 void QueueLimit::Left(Clock::duration waited, Clock::time_point now) {
   const int64_t mean = mean_wait_ns_.load(std::memory_order_relaxed);
   const int64_t wait = Nanos(waited);
-  mean_wait_ns_.store(mean < 0 ? wait : mean + (wait - mean) / kMeanOver, std::memory_order_relaxed);
   last_left_ns_.store(Nanos(now.time_since_epoch()), std::memory_order_relaxed);
+  // Behind it: who sees that something has left the queue sees when.
+  mean_wait_ns_.store(mean < 0 ? wait : mean + (wait - mean) / kMeanOver, std::memory_order_release);
 }
 
 // As long as requests wait at present, and no shorter than nobody has left.
 int64_t QueueLimit::RetryAfterMs() const {
-  const int64_t mean = mean_wait_ns_.load(std::memory_order_relaxed);
+  const int64_t mean = mean_wait_ns_.load(std::memory_order_acquire);
   if (mean < 0) return kUnknownMs;
   const int64_t silence = Nanos(Clock::now().time_since_epoch()) - last_left_ns_.load(std::memory_order_relaxed);
   return std::clamp<int64_t>(std::max(mean, silence) / kNanosPerMilli, 1, kMostMs);

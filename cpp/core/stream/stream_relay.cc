@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -111,9 +112,9 @@ void StreamRelay::Run() noexcept {
 void StreamRelay::Carry() {
   std::array<pollfd, 2> watched = {pollfd{engine_->event_fd(), POLLIN, 0}, pollfd{stop_fd_.get(), POLLIN, 0}};
   std::vector<RequestDelta> deltas;
-  std::chrono::steady_clock::time_point last;
+  std::optional<std::chrono::steady_clock::time_point> last;  // look; the first waits for nothing
   for (;;) {
-    WaitUntil(last + std::max(pace_.round, pace_.per_output * NumAttached()), &watched[1]);
+    if (last) WaitUntil(*last + std::max(pace_.round, pace_.per_output * NumAttached()), &watched[1]);
     if (poll(watched.data(), watched.size(), -1) < 0) continue;  // EINTR
     if (watched[1].revents != 0) return;
     last = std::chrono::steady_clock::now();
