@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 from fastllm_core.errors import ChatTemplateError, InvalidArgumentError, ResourceExhaustedError
 
@@ -24,10 +25,14 @@ class TextWorkers:
     def __init__(self, tokenizer, max_model_len: int, render_timeout_s: float = RENDER_TIMEOUT_S):
         self._tokenizer = tokenizer
         self.render_timeout_s = render_timeout_s
-        self.max_text_bytes = 0 if tokenizer is None else max_model_len * tokenizer.longest_token_bytes
         self._max_model_len = max_model_len
         self._short = _Pool("fastllm-text", 2)
         self._long = _Pool("fastllm-long-text", 1)
+
+    @cached_property
+    def max_text_bytes(self) -> int:
+        """No text of more bytes fits in the context."""
+        return 0 if self._tokenizer is None else self._max_model_len * self._tokenizer.longest_token_bytes
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """As Tokenizer.encode()."""
@@ -60,7 +65,7 @@ class TextWorkers:
 
     def check_length(self, text: str) -> None:
         """InvalidArgumentError for a text of which every tokenization is longer than the context."""
-        if len(text) > self.max_text_bytes:
+        if len(text) > self._max_model_len and len(text) > self.max_text_bytes:  # a token has at least a byte
             raise self._too_long(len(text))
 
     def shutdown(self) -> None:

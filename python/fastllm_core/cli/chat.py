@@ -1,14 +1,12 @@
 """fastllm chat: a conversation in the terminal."""
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable
 
-from fastllm_core.async_llm import AsyncLLM
 from fastllm_core.cli import flags
 from fastllm_core.cli.remote import RemoteModel, add_remote_flags
-from fastllm_core.cli.stream import Answer, print_answer
+from fastllm_core.cli.stream import Answer, Model, print_answer
 from fastllm_core.errors import ChatTemplateError, EngineDeadError, FastLLMError
 
 _DEFAULTS = {"max_tokens": None}
@@ -30,18 +28,18 @@ def run(argv: list[str]) -> int:
     if args.url is not None:
         return _chat_with_server(parser, args)
     options = flags.engine_options(parser, args)
-    llm = AsyncLLM(**options)
+    model = Model(**options)
     try:
-        if llm.get_tokenizer().chat_template is None:
+        if model.tokenizer.chat_template is None:
             raise ChatTemplateError(f"{args.model} has no chat template; use fastllm generate")
 
         def ask(messages: list[dict], answer: Answer) -> None:
-            ids = llm.get_tokenizer().apply_chat_template(messages, tokenize=True)
-            asyncio.run(print_answer(llm, {"prompt_token_ids": ids}, params, answer))
+            ids = model.tokenizer.apply_chat_template(messages, tokenize=True)
+            print_answer(model, {"prompt_token_ids": ids}, params, answer)
 
         _Conversation(ask, args.system, args.stats).loop()
     finally:
-        llm.shutdown()
+        model.shutdown()
     return 0
 
 

@@ -1,11 +1,9 @@
 """fastllm generate: one prompt, streamed to the terminal."""
 
-import asyncio
 import sys
 
-from fastllm_core.async_llm import AsyncLLM
 from fastllm_core.cli import flags
-from fastllm_core.cli.stream import Answer, print_answer, print_outputs
+from fastllm_core.cli.stream import Answer, Model, print_answer, print_outputs
 
 _DEFAULTS = {"max_tokens": 256}
 
@@ -17,17 +15,17 @@ def run(argv: list[str]) -> int:
     options = flags.engine_options(parser, args)
     params = flags.sampling_params(parser, args, _DEFAULTS)
     text = _prompt(parser, args)
-    llm = AsyncLLM(**options)
+    model = Model(**options)
     try:
         answer = Answer()
         show = print_answer if params.n == 1 else print_outputs
-        asyncio.run(show(llm, _request(llm, text, args), params, answer))
+        show(model, _request(model, text, args), params, answer)
         if not answer.text.endswith("\n"):
             print(flush=True)
         if args.stats:
             print(answer.speed(), file=sys.stderr)
     finally:
-        llm.shutdown()
+        model.shutdown()
     return 0
 
 
@@ -54,10 +52,9 @@ def _prompt(parser: flags.FlagParser, args) -> str:
     return flags.read_stdin(parser)
 
 
-def _request(llm: AsyncLLM, text: str, args) -> dict:
+def _request(model: Model, text: str, args) -> dict:
     if not args.chat and args.system is None:
         return {"prompt": text}
     messages = [] if args.system is None else [{"role": "system", "content": args.system}]
     messages.append({"role": "user", "content": text})
-    tokenizer = llm.get_tokenizer()
-    return {"prompt_token_ids": tokenizer.apply_chat_template(messages, tokenize=True)}
+    return {"prompt_token_ids": model.tokenizer.apply_chat_template(messages, tokenize=True)}

@@ -113,13 +113,16 @@ class Tokenizer(ABC):
 
     def _special_texts(self) -> dict[str, str]:
         """bos_token, eos_token, ... for templates."""
-        pieces, _ = self._pieces()
         out = {}
         if self.bos_token_id is not None:
-            out["bos_token"] = pieces[self.bos_token_id].decode("utf-8", errors="replace")
+            out["bos_token"] = self._piece(self.bos_token_id).decode("utf-8", errors="replace")
         if self.eos_token_ids:
-            out["eos_token"] = pieces[self.eos_token_ids[0]].decode("utf-8", errors="replace")
+            out["eos_token"] = self._piece(self.eos_token_ids[0]).decode("utf-8", errors="replace")
         return out
+
+    def _piece(self, token: int) -> bytes:
+        """One of _pieces(), for tokenizers that can tell it without making them all."""
+        return self._pieces()[0][token]
 
     @abstractmethod
     def _encode(self, text: str, add_special_tokens: bool, parse_special: bool) -> list[int]: ...

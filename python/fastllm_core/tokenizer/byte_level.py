@@ -11,10 +11,14 @@ def _byte_of_char() -> dict[str, int]:
 
 BYTE_OF_CHAR = _byte_of_char()
 
+# For str.translate(): a stand-in becomes the character of its byte's number, any other Latin-1 character one that
+# Latin-1 has no byte for.
+_TO_LATIN_1 = dict.fromkeys(range(256), "\uffff") | {ord(c): chr(byte) for c, byte in BYTE_OF_CHAR.items()}
+
 
 def bytes_of(token: str) -> bytes:
     """The bytes of a vocabulary entry; an entry with another character stands for its own text."""
     try:
-        return bytes(BYTE_OF_CHAR[c] for c in token)
-    except KeyError:
+        return token.translate(_TO_LATIN_1).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode("utf-8", errors="surrogateescape")

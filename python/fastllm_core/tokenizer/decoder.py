@@ -29,6 +29,12 @@ class Columns:
     special: list[bool]
     options: dict = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def piece(self, token: int) -> bytes:
+        return self.pieces[token]
+
 
 def columns_of(decoder: dict | None, vocab: dict[str, int], added: list[dict]) -> Columns | None:
     """The table of a vocabulary with its added tokens (as in tokenizer.json); None when the library has to decode."""

@@ -8,6 +8,7 @@ PREFIX = "tokenizer."
 
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+SPECIAL = (CONTROL, UNKNOWN)
 
 
 def tokenizer_from_gguf(path: str) -> Tokenizer:
@@ -64,9 +65,6 @@ class GgufVocab:
         """End of sequence first, then the ends of turn and of message where they differ."""
         ids = [self.eos, self._id("eot_token_id"), self._id("eom_token_id")]
         return list(dict.fromkeys(i for i in ids if i is not None))
-
-    def special(self) -> list[bool]:
-        return [t in (CONTROL, UNKNOWN) for t in self.types]
 
     def _get(self, key: str, kind: type):
         value = self._metadata.get("tokenizer.ggml." + key)

@@ -1,7 +1,9 @@
 """Tokenizers on the library `tokenizers`: tokenizer.json, and byte-level BPE from GGUF."""
 
 import json
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -11,9 +13,10 @@ from fastllm_core.tokenizer.base import Tokenizer
 from fastllm_core.tokenizer.byte_level import bytes_of
 from fastllm_core.tokenizer.config import TokenizerConfig
 from fastllm_core.tokenizer.decoder import Columns, columns_of, written_columns
-from fastllm_core.tokenizer.gguf import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, GgufVocab
+from fastllm_core.tokenizer.gguf import CONTROL, SPECIAL, UNKNOWN, UNUSED, USER_DEFINED, GgufVocab
 from fastllm_core.tokenizer.pretokenizers import PRE_TOKENIZERS
 
+_LITERAL = (CONTROL, UNKNOWN, USER_DEFINED)  # tokens that are written as their text
 # encode() of the library holds the GIL for as long as it takes; encode_batch_fast() lets it go, but starts threads.
 _HELD_CHARS = 4096
 
@@ -24,12 +27,12 @@ class HfTokenizer(Tokenizer):
     own_text: the engine's table cannot express the decoder; the columns then hold the tokens as they are written.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, columns: Columns, own_text: bool = False):
+    def __init__(self, backend: tokenizers.Tokenizer, columns: "Columns | _GgufColumns", own_text: bool = False):
         self._backend = backend
         self._literal: tokenizers.Tokenizer | None = None
         self._columns = columns
         self._own_text = own_text
-        self.vocab_size = len(columns.pieces)
+        self.vocab_size = len(columns)
         self.bos_token_id = None
         self.eos_token_ids = []
         self.add_bos: bool | None = None  # None: as the backend's post-processor does
@@ -66,6 +69,9 @@ class HfTokenizer(Tokenizer):
     def _pieces(self):
         return self._columns.pieces, self._columns.special
 
+    def _piece(self, token):
+        return self._columns.piece(token)
+
     def _table_options(self):
         return self._columns.options
 
@@ -91,16 +97,43 @@ class HfTokenizer(Tokenizer):
         return "".join(map(text.append, ids)) + text.flush()
 
 
+class _GgufColumns:
+    """Columns of a GGUF file's vocabulary, made when they are asked for: the engine reads the file itself, and a first
+    token needs none of them."""
+
+    options: ClassVar[dict] = {}
+
+    def __init__(self, vocab: GgufVocab):
+        self._tokens = vocab.tokens
+        self._types = vocab.types
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        return [self.piece(i) for i in range(len(self))]
+
+    @cached_property
+    def special(self) -> list[bool]:
+        return [kind in SPECIAL for kind in self._types]
+
+    def piece(self, token: int) -> bytes:
+        kind, text = self._types[token], self._tokens[token]
+        if kind == UNUSED:
+            return b""
+        return text.encode("utf-8", "surrogateescape") if kind in _LITERAL else bytes_of(text)
+
+
 def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
     """Byte-level BPE (tokenizer.ggml.model = gpt2)."""
     pre = PRE_TOKENIZERS.get(vocab.pre)
     if pre is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         raise UnsupportedError(f"{vocab.source}: pre-tokenizer '{vocab.pre}' is not supported; known: {known}")
-    ids: dict[str, int] = {}
-    for i, token in enumerate(vocab.tokens):
-        ids.setdefault(token, i)
-    merges = [_split_merge(m, vocab.source) for m in vocab.merges]
+    # Of tokens that are written alike the first counts.
+    ids = dict(zip(reversed(vocab.tokens), range(len(vocab.tokens) - 1, -1, -1)))
+    merges = [p if len(p) == 2 and p[0] else _split_merge(p, vocab.source) for p in _at_spaces(vocab.merges)]
     try:
         model = models.BPE(ids, merges, ignore_merges=pre.whole_words)
     except Exception as e:  # the library raises plain Exception
@@ -115,13 +148,11 @@ def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
         prefix = [normalizers.Prepend(" ")] if not pre.nfc else [normalizers.NFC(), normalizers.Prepend(" ")]
         backend.normalizer = normalizers.Sequence(prefix)
     backend.decoder = decoders.ByteLevel()
-    literal = {i for i, t in enumerate(vocab.types) if t in (CONTROL, UNKNOWN, USER_DEFINED)}
+    literal = {i for i, t in enumerate(vocab.types) if t in _LITERAL}
     plain = {i for i in literal if vocab.types[i] == USER_DEFINED}
     backend.add_special_tokens([_added(vocab.tokens[i], True) for i in sorted(literal - plain)])
     backend.add_tokens([_added(vocab.tokens[i], False) for i in sorted(plain)])
-    pieces = [t.encode("utf-8", "surrogateescape") if i in literal else bytes_of(t) for i, t in enumerate(vocab.tokens)]
-    pieces = [b"" if kind == UNUSED else piece for piece, kind in zip(pieces, vocab.types)]
-    out = HfTokenizer(backend, Columns(pieces, vocab.special()))
+    out = HfTokenizer(backend, _GgufColumns(vocab))
     out.bos_token_id = vocab.bos
     out.eos_token_ids = vocab.eos_ids
     out.add_bos = pre.adds_bos if vocab.add_bos is None else vocab.add_bos
@@ -129,8 +160,13 @@ def tokenizer_from_bpe(vocab: GgufVocab) -> HfTokenizer:
     return out
 
 
-def _split_merge(merge: str, source: str) -> tuple[str, str]:
+def _at_spaces(merges: list[str]) -> list[tuple[str, ...]]:
+    return [tuple(m.split(" ")) for m in merges]
+
+
+def _split_merge(parts: tuple[str, ...], source: str) -> tuple[str, str]:
     # A first half that is itself a space would make the first character the separator.
+    merge = " ".join(parts)
     at = merge.find(" ", 1)
     if at < 0:
         raise CorruptFileError(f"{source}: tokenizer.ggml.merges holds {merge!r}, which is not two tokens")
