@@ -1,6 +1,7 @@
 # Imports libtorch from the torch package of the interpreter, without running its CMake config (which wants the
 # whole CUDA toolkit of the torch build) and without importing the Python module.
-# Targets: libtorch::torch (headers, c10, torch_cpu), and with COMPONENTS CUDA libtorch::cuda (c10_cuda, torch_cuda and
+# Targets: libtorch::c10 (headers and c10 alone: tensors, no operators), libtorch::torch (that and torch_cpu), and with
+# COMPONENTS CUDA libtorch::cuda (c10_cuda, torch_cuda and
 # the cuBLASLt that torch brings along), so that a CPU build against a CUDA torch does not pull them in.
 # Sets Libtorch_LIB_DIR, and Libtorch_CUDA_LIB_DIR where cuBLASLt was found in a package of its own.
 execute_process(
@@ -27,15 +28,17 @@ string(CONCAT _reason "the Python package torch is looked for in ${Python3_EXECU
   "libtorch_cuda, libc10_cuda, and cuBLASLt with its headers (package nvidia-cublas)")
 find_package_handle_standard_args(Libtorch REQUIRED_VARS Libtorch_INCLUDE_DIR Libtorch_C10 Libtorch_CPU
   HANDLE_COMPONENTS REASON_FAILURE_MESSAGE "${_reason}")
-if(Libtorch_FOUND AND NOT TARGET libtorch::torch)
+if(Libtorch_FOUND AND NOT TARGET libtorch::c10)
   get_filename_component(Libtorch_LIB_DIR ${Libtorch_CPU} DIRECTORY)
-  add_library(libtorch::torch INTERFACE IMPORTED)
+  add_library(libtorch::c10 INTERFACE IMPORTED)
   # -isystem: torch's headers are not held to our warnings.
-  set_target_properties(libtorch::torch PROPERTIES
+  set_target_properties(libtorch::c10 PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${Libtorch_INCLUDE_DIR}"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${Libtorch_INCLUDE_DIR}"
-    INTERFACE_LINK_LIBRARIES "${Libtorch_CPU};${Libtorch_C10}"
+    INTERFACE_LINK_LIBRARIES "${Libtorch_C10}"
     INTERFACE_COMPILE_DEFINITIONS "_GLIBCXX_USE_CXX11_ABI=1")
+  add_library(libtorch::torch INTERFACE IMPORTED)
+  set_target_properties(libtorch::torch PROPERTIES INTERFACE_LINK_LIBRARIES "${Libtorch_CPU};libtorch::c10")
   if(Libtorch_CUDA_FOUND)
     set(_cuda_include ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${_nvidia_include} ${Libtorch_CUBLASLT_INCLUDE_DIR})
     get_filename_component(_cublas_lib_dir ${Libtorch_CUBLASLT} DIRECTORY)

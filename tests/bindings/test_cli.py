@@ -85,6 +85,14 @@ def test_importing_the_package_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
+def test_using_the_package_does_not_load_the_operators_of_torch():
+    """They take 0.3 s (cpp/docs/adr/0004-c10-alone.md)."""
+    code = "import fastllm_core; fastllm_core.LLM; print(open('/proc/self/maps').read())"
+    maps = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "libc10.so" in maps
+    assert "libtorch_cpu.so" not in maps
+
+
 def test_using_the_package_does_not_import_torch():
     code = "import sys, fastllm_core; fastllm_core.LLM; fastllm_core.SamplingParams(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

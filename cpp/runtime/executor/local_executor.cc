@@ -25,8 +25,7 @@ class LocalExecutor : public Executor {
     if (worker_.joinable()) worker_.join();
   }
 
-  // The model is loaded on the worker thread: torch's thread settings belong to a thread, and so does the team of the
-  // ops.
+  // The model is loaded on the worker thread: the team of the ops belongs to a thread.
   Status Start(ModelSource source, const RunnerOptions& options, PhaseSeconds* phases) {
     std::promise<Status> loaded;
     std::future<Status> status = loaded.get_future();

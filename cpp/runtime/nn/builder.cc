@@ -1,19 +1,22 @@
 #include "runtime/nn/builder.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <string>
+
+#include "core/base/check.h"
+#include "ops/table/device.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 
 at::Tensor Builder::Constant(const std::vector<float>& values) const {
   const auto size = static_cast<int64_t>(values.size());
-  at::Tensor tensor = at::empty({size}, placement_.Options(ops::DType::kF32));
-  const at::Tensor host =
-      at::from_blob(const_cast<float*>(values.data()), {size}, at::TensorOptions().dtype(at::kFloat));
-  return tensor.copy_(host);
+  at::Tensor tensor = Empty({size}, placement_.Options(ops::DType::kF32));
+  const ops::DeviceApi* const device = ops::FindDevice(placement_.device);
+  FASTLLM_CHECK(device != nullptr, "a table for a device that is not there");
+  device->Copy(tensor.mutable_data_ptr(), values.data(), tensor.nbytes(), nullptr);
+  device->Synchronize(nullptr);
+  return tensor;
 }
 
 Slice Builder::Share(int64_t size, int64_t unit, const char* what, bool repeat) {

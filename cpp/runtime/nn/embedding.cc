@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/nn/talk.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 
@@ -18,7 +19,7 @@ Embedding::Embedding(Builder& b, const std::string& path, int32_t vocab, int32_t
 void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const {
   if (weight_->is_packed()) {
     ops::QuantEmbeddingParams p;
-    p.out = out.data_ptr<float>();
+    p.out = DataOf<float>(out);
     p.table = weight_->packed[0];
     p.ids = ctx.input.ids;
     p.num_tokens = ctx.input.num_tokens;
@@ -46,7 +47,7 @@ void Embedding::Forward(const ForwardContext& ctx, const at::Tensor& out) const 
 void Embedding::ForwardHalf(const ForwardContext& ctx, const at::Tensor& out) const {
   const ops::HalfWeight& table = weight_->halves[0];
   const int32_t count = ctx.input.num_tokens;
-  auto* const to = out.data_ptr<float>();
+  auto* const to = DataOf<float>(out);
   if (weight_->whole()) return half_fn_({to, table, ctx.input.ids, count}, ctx.op);
   const auto first = static_cast<int32_t>(weight_->parts[0].begin);
   const auto is_here = [&](int32_t id) { return id >= first && id < first + table.n; };

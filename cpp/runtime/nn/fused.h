@@ -7,6 +7,7 @@
 
 #include "ops/contract/fused_linear.h"
 #include "runtime/nn/builder.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 
@@ -38,7 +39,7 @@ struct FusedStream {
   float eps = 0.0f;
   bool normed = false;
 
-  ops::NormedRows Rows() const { return {x.const_data_ptr(), normed ? nullptr : squares.const_data_ptr<float>(), eps}; }
+  ops::NormedRows Rows() const { return {x.const_data_ptr(), normed ? nullptr : DataOf<const float>(squares), eps}; }
 };
 
 }  // namespace fastllm::runtime

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/nn/talk.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -43,8 +44,8 @@ Linear::Linear(Builder& b, Param* weight)
 
 void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   ops::QuantLinearParams p;
-  p.out = y.mutable_data_ptr<float>();
-  p.x = x.const_data_ptr<float>();
+  p.out = DataOf<float>(y);
+  p.x = DataOf<const float>(x);
   p.parts = weight_->packed.data();
   p.bias = static_cast<const float*>(bias());
   p.num_parts = static_cast<int32_t>(weight_->packed.size());
@@ -57,8 +58,8 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
 
 void Linear::ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   ops::HalfLinearParams p;
-  p.out = y.mutable_data_ptr<float>();
-  p.x = x.const_data_ptr<float>();
+  p.out = DataOf<float>(y);
+  p.x = DataOf<const float>(x);
   p.parts = weight_->halves.data();
   p.bias = static_cast<const float*>(bias());
   p.num_parts = static_cast<int32_t>(weight_->halves.size());
@@ -113,14 +114,14 @@ void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at:
 
 ops::Fp8Rows Linear::Fp8Input(const ForwardContext& ctx, int64_t rows) const {
   return {static_cast<uint8_t*>(ctx.scratch->Rows(fp8_.rows, rows).data_ptr()),
-          ctx.scratch->Rows(fp8_.scales, rows).data_ptr<float>()};
+          DataOf<float>(ctx.scratch->Rows(fp8_.scales, rows))};
 }
 
 void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const {
   ops::Fp8LinearParams p;
   p.out = y.data_ptr();
   p.x = x;
-  p.weight = {static_cast<uint8_t*>(weight_->value.data_ptr()), weight_->scale.data_ptr<float>()};
+  p.weight = {static_cast<uint8_t*>(weight_->value.data_ptr()), DataOf<float>(weight_->scale)};
   p.bias = adds_bias_ ? bias_->value.const_data_ptr() : nullptr;
   p.num_rows = static_cast<int32_t>(y.size(0));
   p.n = static_cast<int32_t>(y.size(1));
@@ -168,7 +169,7 @@ void Linear::AddForward(const ForwardContext& ctx, const FusedOps& fused, const 
   p.bias = bias_data();
   p.gain = next.gain;
   p.scaled = next.gain == nullptr ? nullptr : out.x.data_ptr();
-  p.squares = next.gain == nullptr ? nullptr : out.squares.data_ptr<float>();
+  p.squares = next.gain == nullptr ? nullptr : DataOf<float>(out.squares);
   p.num_rows = static_cast<int32_t>(x.size(0));
   p.n = static_cast<int32_t>(weight_->rows());
   p.k = static_cast<int32_t>(weight_->cols.size);

@@ -7,6 +7,7 @@
 
 #include "runtime/nn/builder.h"
 #include "runtime/nn/rope_config.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 
@@ -28,7 +29,7 @@ class Rotary {
   Rotary(Builder& b, const RopeConfig& rope);
 
   // [max_positions, rotary_dim]: cosines, then sines.
-  const float* cos_sin() const { return cos_sin_.const_data_ptr<float>(); }
+  const float* cos_sin() const { return DataOf<const float>(cos_sin_); }
   int32_t rotary_dim() const { return rotary_dim_; }
   bool interleaved() const { return interleaved_; }
 

@@ -1,12 +1,25 @@
 #include "runtime/nn/vocab_head.h"
 
-#include <ATen/ops/narrow.h>
-
 #include <algorithm>
 
+#include "ops/table/device.h"
 #include "runtime/nn/talk.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
+namespace {
+
+// Columns [0, width) of every row of `from` to columns [first, first + width) of `to`. Both are contiguous float32.
+void CopyColumns(const ops::OpContext& op, const at::Tensor& from, const at::Tensor& to, int64_t first, int64_t width) {
+  const ops::DeviceApi& device = *ops::FindDevice(to.is_cuda() ? ops::Device::kCuda : ops::Device::kCpu);
+  const size_t bytes = static_cast<size_t>(width) * sizeof(float);
+  for (int64_t row = 0; row < from.size(0); ++row) {
+    device.Copy(DataOf<float>(to) + row * to.size(1) + first, DataOf<const float>(from) + row * from.size(1), bytes,
+                op.stream);
+  }
+}
+
+}  // namespace
 
 VocabHead::VocabHead(Builder& b, const std::string& path, int64_t vocab, int64_t hidden)
     : VocabHead(b, b.Matrix(path + ".weight", {b.UnevenShare(vocab)}, hidden), vocab) {}
@@ -31,17 +44,17 @@ const at::Tensor& VocabHead::Forward(const ForwardContext& ctx, const at::Tensor
   }
   const int64_t size = ranks_->size();
   const at::Tensor& parts = ctx.scratch->Rows(parts_, size * rows);
-  const at::Tensor mine = parts.narrow(0, ranks_->rank() * rows, rows);
+  const at::Tensor mine = RowsOf(parts, ranks_->rank() * rows, rows);
   if (const int64_t width = linear_.out_features(); width > 0) {
     const at::Tensor& own = ctx.scratch->Rows(own_, rows);
     linear_.Forward(ctx, hidden, own);
-    mine.narrow(1, 0, width).copy_(own);
+    CopyColumns(ctx.op, own, mine, 0, width);
   }
   ThrowIfError(
       ranks_->AllGather(ctx.op, mine.const_data_ptr(), parts.mutable_data_ptr(), rows * share_, CommType::kF32));
   for (int64_t r = 0; r * share_ < vocab_; ++r) {
     const int64_t width = std::min(share_, vocab_ - r * share_);
-    logits.narrow(1, r * share_, width).copy_(parts.narrow(0, r * rows, rows).narrow(1, 0, width));
+    CopyColumns(ctx.op, RowsOf(parts, r * rows, rows), logits, r * share_, width);
   }
   return logits;
 }

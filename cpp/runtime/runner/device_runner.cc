@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "runtime/nn/talk.h"
 #include "runtime/runner/step_guard.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 ops::AttentionBound DeviceRunner::Bound(int32_t seqs, int32_t tokens) const {
@@ -59,12 +60,12 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
 void DeviceRunner::SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan) {
   const StageLayout& o = step.layout;
   StepInput& in = context_.input;
-  in.ids = buffers_.ids.const_data_ptr<int32_t>();
+  in.ids = DataOf<const int32_t>(buffers_.ids);
   in.positions = Staged<int32_t>(o.positions);
   in.slot_mapping = Staged<int64_t>(o.slot_mapping);
   in.query_start = Staged<int32_t>(o.query_start);
   in.seq_len = Staged<int32_t>(o.seq_len);
-  in.block_table = buffers_.block_table.const_data_ptr<int32_t>();
+  in.block_table = DataOf<const int32_t>(buffers_.block_table);
   in.num_tokens = step.shape.tokens;
   in.num_seqs = step.shape.seqs;
   in.max_blocks = batch_.limits().max_blocks_per_seq();
@@ -94,10 +95,10 @@ Status DeviceRunner::CompareWithRanks(uint64_t step_id, const StagedStep& step, 
 at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step) {
   const StageLayout& o = step.layout;
   ops::FeedTokensParams f;
-  f.ids = buffers_.ids.data_ptr<int32_t>();
+  f.ids = DataOf<int32_t>(buffers_.ids);
   f.planned = Staged<int32_t>(o.planned);
-  f.last_tokens = buffers_.last_tokens.const_data_ptr<int32_t>();
-  f.block_table = buffers_.block_table.data_ptr<int32_t>();
+  f.last_tokens = DataOf<const int32_t>(buffers_.last_tokens);
+  f.block_table = DataOf<int32_t>(buffers_.block_table);
   f.packed_table = Staged<int32_t>(o.table);
   f.table_width = Staged<int32_t>(o.table_width);
   f.num_tokens = step.shape.tokens;
@@ -228,7 +229,7 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     std::vector<int32_t> rows(batch_.num_tokens());
     std::iota(rows.begin(), rows.end(), 0);
     ForLogits(EnqueueModel(step), rows, [logits](int32_t, const at::Tensor& slab) {
-      const float* p = slab.const_data_ptr<float>();
+      const float* p = DataOf<const float>(slab);
       logits->insert(logits->end(), p, p + slab.numel());
     });
     device_.RecordEvent(slot.event, context_.op.stream);

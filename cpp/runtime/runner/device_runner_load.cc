@@ -1,6 +1,4 @@
 // Loading: weights, buffers, the dry step, the KV cache.
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "runtime/runner/device_runner.h"
 #include "runtime/runner/kv_scales.h"
 #include "runtime/runner/runner_checks.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -154,13 +153,13 @@ void DeviceRunner::AllocateBuffers() {
   ring_.stage_bytes = MaxStageBytes(l, bound.record_ints);
   const auto ints = net_.placement.Options(at::kInt);
   const auto bytes = net_.placement.Options(at::kByte);
-  buffers_.stage = at::empty({ring_.stage_bytes}, bytes);
-  buffers_.ids = at::empty({l.max_num_batched_tokens}, ints);
-  buffers_.block_table = at::empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
-  buffers_.last_tokens = at::empty({batch_.num_slots()}, ints);
-  buffers_.sampled = at::empty({l.max_num_seqs}, ints);
-  buffers_.logprobs = at::empty({LogprobBytes(l.max_num_seqs)}, bytes);
-  buffers_.workspace = at::empty({bound.workspace_bytes}, bytes);
+  buffers_.stage = Empty({ring_.stage_bytes}, bytes);
+  buffers_.ids = Empty({l.max_num_batched_tokens}, ints);
+  buffers_.block_table = Empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
+  buffers_.last_tokens = Empty({batch_.num_slots()}, ints);
+  buffers_.sampled = Empty({l.max_num_seqs}, ints);
+  buffers_.logprobs = Empty({LogprobBytes(l.max_num_seqs)}, bytes);
+  buffers_.workspace = Empty({bound.workspace_bytes}, bytes);
   void* const stream = context_.op.stream;
   device_.Zero(buffers_.workspace.data_ptr(), static_cast<size_t>(bound.workspace_bytes), stream);
   device_.Zero(buffers_.last_tokens.data_ptr(), buffers_.last_tokens.nbytes(), stream);
@@ -187,7 +186,7 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors)
   }
   net_.kv_layers.clear();
   buffers_.kv = at::Tensor();
-  buffers_.kv = at::empty({bytes}, net_.placement.Options(at::kByte));
+  buffers_.kv = Empty({bytes}, net_.placement.Options(at::kByte));
   char* p = static_cast<char*>(buffers_.kv.data_ptr());
   const int64_t half = bytes / c.num_layers / 2;
   for (int32_t layer = 0; layer < c.num_layers; ++layer, p += 2 * half) {
@@ -245,7 +244,6 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
   FASTLLM_RETURN_IF_ERROR(CheckDeviceLimits(share.config, options, *device));
   try {
     const c10::InferenceMode inference;
-    at::set_num_threads(options.num_threads);
     PhaseTimer timer(phases);
     const int64_t free_at_start = device->memory().free_bytes;
     std::unique_ptr<DeviceRunner> runner(new DeviceRunner(source.config, std::move(share), options, *device));

@@ -1,6 +1,4 @@
 // What follows the model in a step: sampling on the device, tallies, logprobs, and what the host does in its place.
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <numeric>
 #include <span>
@@ -9,6 +7,7 @@
 #include "runtime/runner/device_runner.h"
 #include "runtime/runner/prompt_questions.h"
 #include "runtime/sample/sample_rule.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -20,8 +19,8 @@ constexpr int32_t kLogitSlab = 64;  // rows of logits that come to the host at o
 void DeviceRunner::EnqueueSampling(const StagedStep& step, const at::Tensor& logits) {
   const StageLayout& o = step.layout;
   ops::SampleParams p;
-  p.logits = logits.const_data_ptr<float>();
-  p.tokens = buffers_.sampled.data_ptr<int32_t>();
+  p.logits = DataOf<const float>(logits);
+  p.tokens = DataOf<int32_t>(buffers_.sampled);
   p.rows = Staged<ops::SampleRow>(o.rules);
   p.ban_ids = Staged<int32_t>(step.ban_ids);
   p.ban_start = step.num_bans == 0 ? nullptr : Staged<int32_t>(o.ban_start);
@@ -42,7 +41,7 @@ void DeviceRunner::EnqueueLogprobs(const StagedStep& step, const at::Tensor& log
   const int32_t rows = step.shape.samples;
   auto* const out = static_cast<float*>(buffers_.logprobs.data_ptr());
   ops::LogprobsParams p;
-  p.logits = logits.const_data_ptr<float>();
+  p.logits = DataOf<const float>(logits);
   p.rows = Staged<ops::LogprobsRow>(step.layout.asks);
   p.token_logprobs = out;
   p.token_ranks = reinterpret_cast<int32_t*>(out + rows);
@@ -52,7 +51,7 @@ void DeviceRunner::EnqueueLogprobs(const StagedStep& step, const at::Tensor& log
   p.top_stride = kMostDeviceTops;
   p.num_rows = rows;
   p.vocab = net_.config.vocab_size;
-  p.tokens = buffers_.sampled.const_data_ptr<int32_t>();
+  p.tokens = DataOf<const int32_t>(buffers_.sampled);
   ops_.logprobs(p, context_.op);
 }
 
@@ -85,8 +84,8 @@ DecodeGraphs& DeviceRunner::GraphsFor(const StagedStep& step) {
 
 void DeviceRunner::EnqueueKeep(const StagedStep& step) {
   ops::KeepTokensParams k;
-  k.last_tokens = buffers_.last_tokens.data_ptr<int32_t>();
-  k.tokens = buffers_.sampled.const_data_ptr<int32_t>();
+  k.last_tokens = DataOf<int32_t>(buffers_.last_tokens);
+  k.tokens = DataOf<const int32_t>(buffers_.sampled);
   k.slots = Staged<int32_t>(step.layout.keep_slots);
   k.num_rows = step.shape.samples;
   k.num_slots = batch_.num_slots();
@@ -102,11 +101,10 @@ void DeviceRunner::EnqueueKeep(const StagedStep& step) {
 // The rows of `from` in the order that is asked for, on the host.
 at::Tensor DeviceRunner::ToHost(const at::Tensor& from, const std::vector<int32_t>& order) {
   const int64_t width = from.size(1);
-  const at::Tensor host = at::empty({static_cast<int64_t>(order.size()), width}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor host = Empty({static_cast<int64_t>(order.size()), width}, at::TensorOptions().dtype(at::kFloat));
   for (size_t i = 0; i < order.size(); ++i) {
-    device_.Copy(host.data_ptr<float>() + static_cast<int64_t>(i) * width,
-                 from.const_data_ptr<float>() + order[i] * width, static_cast<size_t>(width) * sizeof(float),
-                 context_.op.stream);
+    device_.Copy(DataOf<float>(host) + static_cast<int64_t>(i) * width, DataOf<const float>(from) + order[i] * width,
+                 static_cast<size_t>(width) * sizeof(float), context_.op.stream);
   }
   device_.Synchronize(context_.op.stream);
   return host;
@@ -138,7 +136,7 @@ void DeviceRunner::SampleOnHost(Slot& slot, const StagedStep& step, const at::Te
   // Neighbours travel together.
   for (size_t i = 0, end = 0; i < host_rows.size(); i = end) {
     while (end < host_rows.size() && host_rows[end] - host_rows[i] == static_cast<int32_t>(end - i)) ++end;
-    device_.Copy(buffers_.sampled.data_ptr<int32_t>() + host_rows[i], slot.tokens + host_rows[i],
+    device_.Copy(DataOf<int32_t>(buffers_.sampled) + host_rows[i], slot.tokens + host_rows[i],
                  (end - i) * sizeof(int32_t), context_.op.stream);
   }
 }
@@ -189,7 +187,7 @@ void DeviceRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* resu
   if (total == 0) return;
   std::vector<PositionLogprobs> answers(total);
   ForLogits(hidden, asked.token_rows(), [&](int32_t first, const at::Tensor& logits) {
-    host_sampler_->reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
+    host_sampler_->reader().Read(DataOf<const float>(logits), logits.stride(0),
                                  std::span(asked.questions()).subspan(first, logits.size(0)),
                                  {nullptr, context_.op.num_threads}, answers.data() + first);
   });
@@ -200,7 +198,7 @@ void DeviceRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* resu
 void DeviceRunner::ForLogits(const at::Tensor& hidden, const std::vector<int32_t>& rows,
                              const std::function<void(int32_t, const at::Tensor&)>& use) {
   device_.Synchronize(context_.op.stream);
-  int32_t* const numbers = buffers_.ids.data_ptr<int32_t>();
+  int32_t* const numbers = DataOf<int32_t>(buffers_.ids);
   device_.Copy(numbers, rows.data(), rows.size() * sizeof(int32_t), context_.op.stream);
   const auto total = static_cast<int32_t>(rows.size());
   const int32_t slab = std::min(batch_.limits().max_num_seqs, kLogitSlab);  // what the dry step made room for

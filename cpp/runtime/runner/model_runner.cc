@@ -1,6 +1,5 @@
 #include "runtime/runner/model_runner.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "runtime/runner/prompt_questions.h"
 #include "runtime/runner/runner_checks.h"
 #include "runtime/runner/step_guard.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -70,7 +70,6 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
   FASTLLM_ASSIGN_OR_RETURN(ModelShare share, ShareOf(source.config, options.ranks.topology));
   try {
     const c10::InferenceMode inference;
-    at::set_num_threads(options.num_threads);
     FASTLLM_ASSIGN_OR_RETURN(
         Sampler sampler, Sampler::Create(Ops(options), kDevice, source.config.vocab_size, options.sched.max_num_seqs,
                                          options.logprobs_mode, options.logits_processors));
@@ -129,7 +128,7 @@ void ModelRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* resul
     const int32_t count = std::min(slab, total - first);
     const at::Tensor logits = GatherLogits(hidden, asked.token_rows().data() + first, count);
     if (!place_.ranks.topology.gives_output()) continue;
-    sampler_.reader().Read(logits.const_data_ptr<float>(), logits.stride(0),
+    sampler_.reader().Read(DataOf<const float>(logits), logits.stride(0),
                            std::span(asked.questions()).subspan(first, count), context_.op, answers.data() + first);
   }
   if (place_.ranks.topology.gives_output()) result->prompt_logprobs = asked.Share(std::move(answers));
@@ -208,7 +207,7 @@ Status ModelRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* l
       const int32_t count = std::min(kLogitSlab, batch_.num_tokens() - first);
       const at::Tensor slab = GatherLogits(hidden, rows.data() + first, count);
       if (!place_.ranks.topology.gives_output()) continue;
-      const float* p = slab.const_data_ptr<float>();
+      const float* p = DataOf<const float>(slab);
       logits->insert(logits->end(), p, p + slab.numel());
     }
     // What follows a sampled row is not known here, so its sequence takes token 0 and must end with this step.

@@ -1,11 +1,10 @@
 #include "runtime/runner/token_tallies.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <exception>
 
 #include "runtime/sample/sample_rule.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -23,8 +22,8 @@ std::unique_ptr<TokenTallies> TokenTallies::Create(const ops::DeviceApi& device,
   const int64_t rows = batch.num_slots();
   const auto bytes = placement.Options(at::kByte);
   try {
-    t->counts_ = at::empty({rows * batch.limits().vocab_size * static_cast<int64_t>(sizeof(ops::TokenTally))}, bytes);
-    t->stage_ = at::empty({static_cast<int64_t>(kBufferBytes)}, bytes);
+    t->counts_ = Empty({rows * batch.limits().vocab_size * static_cast<int64_t>(sizeof(ops::TokenTally))}, bytes);
+    t->stage_ = Empty({static_cast<int64_t>(kBufferBytes)}, bytes);
     for (char*& b : t->buffers_) b = static_cast<char*>(device.AllocatePinned(kBufferBytes));
   } catch (const std::exception&) {
     return nullptr;  // such rows are sampled on the host

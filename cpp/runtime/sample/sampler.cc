@@ -1,12 +1,11 @@
 #include "runtime/sample/sampler.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <span>
 #include <utility>
 
 #include "core/base/check.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -141,12 +140,17 @@ const std::vector<int32_t>& Sampler::Run(const at::Tensor& logits, const ops::Op
 }
 
 void Sampler::RunInPlace(const at::Tensor& logits, const ops::OpContext& op) {
-  float* const x = logits.data_ptr<float>();
+  float* const x = DataOf<float>(logits);
   const int64_t stride = logits.stride(0);
   const int32_t num_rows = batch_.num_in_place;
   const int32_t num_raw = num_rows - batch_.num_read;
   at::Tensor raw;  // of the rows whose raw logits are wanted after the host's processors have changed them
-  if (num_raw > 0) raw = logits.narrow(0, batch_.num_read, num_raw).clone();
+  if (num_raw > 0) {
+    raw = Empty({num_raw, vocab_size_}, logits.options());
+    for (int32_t i = 0; i < num_raw; ++i) {
+      std::copy_n(x + (batch_.num_read + i) * stride, vocab_size_, DataOf<float>(raw) + i * raw.stride(0));
+    }
+  }
   if (host_.has_raw()) host_.RunRaw(x, stride, vocab_size_);
   if (batch_.any_processed) {
     ops::ProcessLogitsParams p;
@@ -160,14 +164,15 @@ void Sampler::RunInPlace(const at::Tensor& logits, const ops::OpContext& op) {
   if (host_.has_scaled()) {
     for (int32_t i = 0; i < num_rows; ++i) {
       const SamplingSpec& spec = *rows_[batch_.order[i]].spec;
-      if (host_.IsScaled(spec)) logits.select(0, i).div_(spec.temperature);
+      if (!host_.IsScaled(spec)) continue;
+      for (float& logit : std::span(x + i * stride, vocab_size_)) logit /= spec.temperature;
     }
     host_.RunScaled(x, stride, vocab_size_);
   }
   Draw(x, stride, 0, num_rows, op);
   const int32_t num_silent = batch_.num_silent;
   ReadLogprobs(x + num_silent * stride, stride, num_silent, batch_.num_read - num_silent, op);
-  if (num_raw > 0) ReadLogprobs(raw.const_data_ptr<float>(), raw.stride(0), batch_.num_read, num_raw, op);
+  if (num_raw > 0) ReadLogprobs(DataOf<const float>(raw), raw.stride(0), batch_.num_read, num_raw, op);
 }
 
 void Sampler::Draw(float* x, int64_t stride, int32_t first, int32_t count, const ops::OpContext& op) {
@@ -192,13 +197,13 @@ void Sampler::ReadLogprobs(const float* x, int64_t stride, int32_t first, int32_
 }
 
 void Sampler::RunCopied(const at::Tensor& logits, const ops::OpContext& op) {
-  if (!copy_.defined()) copy_ = at::empty({kCopyRows, vocab_size_}, logits.options());
+  if (!copy_.defined()) copy_ = Empty({kCopyRows, vocab_size_}, logits.options());
   const int64_t stride = logits.stride(0);
   const auto num_rows = static_cast<int32_t>(rows_.size());
   for (int32_t first = batch_.num_in_place; first < num_rows; first += kCopyRows) {
-    const float* const raw = logits.const_data_ptr<float>() + first * stride;
+    const float* const raw = DataOf<const float>(logits) + first * stride;
     ops::ProcessLogitsParams p;
-    p.logits = copy_.data_ptr<float>();
+    p.logits = DataOf<float>(copy_);
     p.rows = batch_.logits.data() + first;
     p.logits_stride = copy_.stride(0);
     p.num_rows = std::min(kCopyRows, num_rows - first);
@@ -206,7 +211,7 @@ void Sampler::RunCopied(const at::Tensor& logits, const ops::OpContext& op) {
     p.from = raw;
     p.from_stride = stride;
     ops_.process(p, op);
-    Draw(copy_.data_ptr<float>(), copy_.stride(0), first, p.num_rows, op);
+    Draw(DataOf<float>(copy_), copy_.stride(0), first, p.num_rows, op);
     ReadLogprobs(raw, stride, first, p.num_rows, op);
   }
 }

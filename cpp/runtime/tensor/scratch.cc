@@ -1,11 +1,9 @@
 #include "runtime/tensor/scratch.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/narrow.h>
-
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 
@@ -26,9 +24,9 @@ const at::Tensor& Scratch::Rows(Slot slot, int64_t rows) {
     const int64_t capacity = b.storage.defined() ? std::max(rows, 2 * b.storage.size(0)) : rows;
     b.view.reset();
     b.storage.reset();
-    b.storage = at::empty({capacity, b.cols}, placement_.Options(b.float32 ? ops::DType::kF32 : placement_.dtype));
+    b.storage = Empty({capacity, b.cols}, placement_.Options(b.float32 ? ops::DType::kF32 : placement_.dtype));
   }
-  b.view = b.storage.narrow(0, 0, rows);
+  b.view = RowsOf(b.storage, 0, rows);
   return b.view;
 }
 

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "runtime/models/base/dense_decoder.h"
 #include "runtime/models/base/weight_map.h"
+#include "runtime/tensor/tensors.h"
 #include "tests/runtime/model/tiny_model.h"
 
 namespace fastllm::runtime {
@@ -28,7 +30,9 @@ Step Run(const ModelConfig& config, bool fuse) {
   EXPECT_TRUE(builder.status().ok()) << builder.status().ToString();
   EXPECT_TRUE(FillDummyWeights(5, {Placement{}, &ops::BuiltinOps(), {}}, params).ok());
   for (const auto& p : params.all()) {
-    if (p->init == ParamInit::kMatrix) p->value.mul_(10.0f);  // so that blocks change the residual
+    if (p->init != ParamInit::kMatrix) continue;
+    for (float& x : std::span(DataOf<float>(p->value), p->value.numel()))
+      x *= 10.0f;  // so that blocks change the residual
   }
   Step step;
   const size_t one = size_t{kBlocks} * config.num_kv_heads * kBlockSize * config.head_dim;
@@ -51,7 +55,7 @@ Step Run(const ModelConfig& config, bool fuse) {
   ctx.kv_layers = layers.data();
   ctx.scratch = &scratch;
   const at::Tensor& logits = model->Logits(ctx, model->Forward(ctx));
-  step.logits.assign(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel());
+  step.logits.assign(DataOf<const float>(logits), DataOf<const float>(logits) + logits.numel());
   return step;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/executor/local_executor.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/runner/model_runner.h"
+#include "runtime/tensor/tensors.h"
 #include "tests/runtime/model/tiny_model.h"
 
 namespace fastllm::runtime {
@@ -371,7 +372,7 @@ TEST(LoadTest, DummyWeightsDependOnTheSeedAlone) {
     ParamSet params;
     const Param* matrix = params.Declare("layers.0.x.weight", {700, 300}, 512, ParamInit::kMatrix);
     EXPECT_TRUE(FillDummyWeights(seed, {{}, &ops::BuiltinOps(), {nullptr, threads}}, params).ok());
-    const float* p = matrix->value.const_data_ptr<float>();
+    const float* p = DataOf<const float>(matrix->value);
     return std::vector<float>(p, p + matrix->numel());
   };
   const std::vector<float> one = draw(1, 1);

@@ -2,7 +2,6 @@
 // a plain softmax in float64.
 #include "runtime/sample/sampler.h"
 
-#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +10,8 @@
 #include <memory>
 #include <random>
 #include <vector>
+
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -80,9 +81,9 @@ Drawn Sampled(Sampler& sampler, const std::vector<const Sequence*>& rows) {
   sampler.Clear();
   for (const Sequence* s : rows) sampler.Add({1, &s->spec, &s->tokens, s->num_prompt_tokens, s->state.get()});
   const std::vector<int32_t>& order = sampler.Arrange();
-  const at::Tensor logits = at::empty({static_cast<int64_t>(rows.size()), kVocab});
+  const at::Tensor logits = Empty({static_cast<int64_t>(rows.size()), kVocab}, at::kFloat);
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::ranges::copy(rows[order[i]]->logits, logits.data_ptr<float>() + i * kVocab);
+    std::ranges::copy(rows[order[i]]->logits, DataOf<float>(logits) + i * kVocab);
   }
   Drawn out;
   out.tokens = sampler.Run(logits, kContext);

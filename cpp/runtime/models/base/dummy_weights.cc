@@ -1,5 +1,3 @@
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "runtime/models/base/packing.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/models/base/weight_memory.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -65,14 +64,14 @@ class FloatsForFp8 {
   FloatsForFp8(const ParamSet& params, const WeightTarget& target) : target_(target) {
     int64_t most = 0;
     for (const auto& p : params.all()) most = std::max(most, p->is_fp8 ? p->numel() : 0);
-    if (most > 0) memory_ = at::empty({most}, target.placement.Options(target.placement.dtype));
+    if (most > 0) memory_ = Empty({most}, target.placement.Options(target.placement.dtype));
   }
   void* memory() const { return memory_.data_ptr(); }
   Status Quantize(const Param& p) const {
     FASTLLM_ASSIGN_OR_RETURN(const auto quantize,
                              target_.ops->Resolve<ops::QuantizeFp8Fn>(
                                  {ops::OpId::kQuantizeFp8, target_.placement.device, target_.placement.dtype}));
-    quantize({{static_cast<uint8_t*>(p.value.data_ptr()), p.scale.data_ptr<float>()},
+    quantize({{static_cast<uint8_t*>(p.value.data_ptr()), DataOf<float>(p.scale)},
               memory_.data_ptr(),
               static_cast<int32_t>(p.rows()),
               static_cast<int32_t>(p.cols.size)},

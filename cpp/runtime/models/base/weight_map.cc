@@ -16,6 +16,7 @@
 #include "runtime/models/base/packing.h"
 #include "runtime/models/base/weight_memory.h"
 #include "runtime/models/base/weight_writer.h"
+#include "runtime/tensor/tensors.h"
 #include "runtime/weights/tensor_list.h"
 
 namespace fastllm::runtime {
@@ -103,7 +104,7 @@ void RunTask(const FillTask& t, const WeightTarget& target, WeightWriter& writer
   auto* const to = static_cast<char*>(t.param->value.data_ptr());
   if (t.param->is_fp8) {
     return writer.WriteFp8(*t.tensor, t.scales, begin, end, t.param->cols, reinterpret_cast<uint8_t*>(to) + first,
-                           t.param->scale.data_ptr<float>() + row);
+                           DataOf<float>(t.param->scale) + row);
   }
   writer.Write(*t.tensor, begin, end, t.param->cols, to + first * ops::DTypeSize(target.placement.dtype));
 }

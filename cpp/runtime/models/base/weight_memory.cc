@@ -1,8 +1,5 @@
 #include "runtime/models/base/weight_memory.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "ops/table/device.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/tensor/host_memory.h"
+#include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -50,7 +48,7 @@ Result<Slab> DeviceSlab(int64_t bytes, const Placement& placement) {
                                      std::to_string(memory.free_bytes) + " of " + std::to_string(memory.total_bytes) +
                                      " are free on " + device->name());
   }
-  auto tensor = std::make_shared<at::Tensor>(at::empty({bytes}, placement.Options(at::kByte)));
+  auto tensor = std::make_shared<at::Tensor>(Empty({bytes}, placement.Options(at::kByte)));
   return Slab{tensor, static_cast<char*>(tensor->data_ptr())};
 }
 
@@ -79,7 +77,7 @@ Status AllocateWeights(const Placement& placement, ParamSet& params) {
     std::vector<int64_t> shape = {p->rows()};
     if (p->cols.size != 0) shape.push_back(p->cols.size);
     const auto view = [&](int64_t at, const std::vector<int64_t>& sizes, ops::DType type) {
-      return at::from_blob(slab.data + at, sizes, [owner = slab.owner](void*) {}, placement.Options(type));
+      return Wrap(slab.data + at, sizes, placement.Options(type), slab.owner);
     };
     p->value = view(offset, shape, p->is_fp8 ? ops::DType::kF8E4M3 : placement.dtype);
     if (p->is_fp8) p->scale = view(offset + RoundUp(p->numel()), {p->rows()}, ops::DType::kF32);
