@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <utility>
 
 #include "api/choose_runner.h"
 #include "api/device_facts.h"
+#include "api/distributed_token.h"
 #include "api/placement.h"
 #include "api/worker_command.h"
 #include "fastllm/config_json.h"
@@ -57,6 +59,8 @@ size_t MessageBytes(const runtime::RunnerOptions& options, const runtime::ModelC
   return static_cast<size_t>(std::clamp(2 * step, kLeast, kMost));
 }
 
+void LogRefused(const std::string& why) { std::fprintf(stderr, "node 0: %s\n", why.c_str()); }
+
 // The ranks' processes decide nothing anew: they get what was resolved here.
 EngineConfig ConfigOfRanks(const EngineConfig& config, const ResolvedConfig& resolved) {
   EngineConfig out = config;
@@ -66,6 +70,7 @@ EngineConfig ConfigOfRanks(const EngineConfig& config, const ResolvedConfig& res
   out.cache.num_gpu_blocks_override = resolved.kv.num_blocks;
   out.cache.kv_cache_memory_bytes.reset();
   out.runtime.record_path.clear();
+  out.parallel.distributed_token.clear();  // it would go over the network
   return out;
 }
 
@@ -79,8 +84,12 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const
     processes.command = WorkerCommand(config.parallel);
     processes.engine = ToJson(ConfigOfRanks(config, choice.resolved));
     processes.num_threads = choice.options.num_threads;
-    processes.nodes = {config.parallel.nnodes, backend == "processes", config.parallel.master_addr,
-                       config.parallel.master_port};
+    processes.nodes = {config.parallel.nnodes,
+                       backend == "processes",
+                       config.parallel.master_addr,
+                       config.parallel.master_port,
+                       DistributedToken(config.parallel),
+                       LogRefused};
     processes.message_bytes = MessageBytes(choice.options, source.config);
     source = {};  // the ranks open it themselves
     return runtime::MakeProcessesExecutor(processes, phases);

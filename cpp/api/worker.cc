@@ -7,6 +7,7 @@
 
 #include "api/choose_runner.h"
 #include "api/device_facts.h"
+#include "api/distributed_token.h"
 #include "api/worker_command.h"
 #include "core/config/field_access.h"
 #include "fastllm/config_json.h"
@@ -92,6 +93,7 @@ Status RunNode(const EngineConfig& config) {
   options.master_addr = parallel.master_addr;
   options.master_port = parallel.master_port;
   options.node = parallel.node_rank;
+  options.token = api::DistributedToken(parallel);
   options.num_threads = config.runtime.cpu_threads > 0 ? config.runtime.cpu_threads : api::UsableCores();
   options.command = api::WorkerCommand(parallel);
   options.patience = std::chrono::seconds(parallel.distributed_timeout_seconds);

@@ -81,7 +81,8 @@ std::string Repr(const S& s, const char* class_name) {
     if (value == f.default_value) continue;
     if (!first) out += ", ";
     first = false;
-    out += f.name + "=" + py::repr(ToPython(value)).cast<std::string>();
+    const bool secret = f.name == "distributed_token";  // what is shown ends in logs
+    out += f.name + "=" + (secret ? "'***'" : py::repr(ToPython(value)).cast<std::string>());
   }
   return out + ")";
 }

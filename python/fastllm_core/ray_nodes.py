@@ -1,6 +1,7 @@
 """Ranks on the nodes of a Ray cluster (distributed_executor_backend="ray"): an actor on each, in a placement group."""
 
 import os
+import secrets
 import threading
 
 from fastllm_core.errors import FastLLMError, ResourceExhaustedError, UnsupportedError
@@ -48,6 +49,10 @@ def start(config) -> None:
             f"Ray has not found {config.nnodes} nodes with {each} CPUs each within "
             f"{config.distributed_timeout_seconds} s"
         ) from None
+    # The agents get it with their options, so that nobody has to make one up.
+    config.distributed_token = (
+        config.distributed_token or os.environ.get("FASTLLM_DISTRIBUTED_TOKEN") or secrets.token_hex(32)
+    )
     environment = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}} if "PYTHONPATH" in os.environ else None
     actor = ray.remote(num_cpus=each, max_restarts=-1, max_task_retries=-1, runtime_env=environment)(Agent)
     actors, runs = [], []

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/hmac.h"
 #include "core/base/sha256.h"
 #include "core/base/xxh3.h"
 
@@ -87,6 +88,28 @@ TEST(Sha256, BothFormsOfTheCompressionAgree) {
     std::array<uint32_t, 8> pieces = start;
     for (size_t i = 0; i < 5; ++i) Sha256CompressPlain(pieces.data(), message.data() + 64 * i, 1);
     EXPECT_EQ(plain, pieces);
+  }
+}
+
+// RFC 4231, cases 1, 2, 3 and 6.
+TEST(Hmac, EqualsTheReference) {
+  EXPECT_EQ(Hex(HmacSha256(std::string(20, '\x0b'), "Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  EXPECT_EQ(Hex(HmacSha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(Hex(HmacSha256(std::string(20, '\xaa'), std::string(50, '\xdd'))),
+            "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+  EXPECT_EQ(Hex(HmacSha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST(Hmac, DigestsAreComparedWhole) {
+  const Sha256Digest a = HmacSha256("key", "message");
+  EXPECT_TRUE(SameDigest(a, HmacSha256("key", "message")));
+  for (size_t i = 0; i < a.size(); ++i) {
+    Sha256Digest b = a;
+    b[i] ^= 1;
+    EXPECT_FALSE(SameDigest(a, b)) << i;
   }
 }
 

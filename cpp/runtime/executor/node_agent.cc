@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/executor/node_greeting.h"
 #include "runtime/executor/node_link.h"
 #include "runtime/executor/node_team.h"
 
@@ -13,6 +14,9 @@ namespace fastllm::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// For the driver, which has been reached, to challenge and to answer.
+constexpr std::chrono::seconds kGreeting{10};
 
 // One engine of the driver.
 class Session {
@@ -26,8 +30,7 @@ class Session {
 
   // Ok: the engine has ended in order.
   Status Run() {
-    FASTLLM_RETURN_IF_ERROR(
-        link_.Send(NodeFrame::kHello, NumberHead(kNodeProtocol), NumberHead(static_cast<uint32_t>(options_.node))));
+    FASTLLM_RETURN_IF_ERROR(IntroduceNode(&link_, options_.token, options_.node, Clock::now() + kGreeting));
     NodeFrame kind{};
     std::string body;
     for (;;) {
@@ -42,7 +45,6 @@ class Session {
           if (team_ != nullptr) static_cast<void>(team_->Post(body));
           break;
         case NodeFrame::kEnd: return Status::Ok();
-        case NodeFrame::kRefusal: return Status::InvalidArgument(body);
         default: return Status::DataLoss("node 0 sent a frame of another kind");
       }
     }

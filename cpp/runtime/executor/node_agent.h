@@ -14,6 +14,7 @@ struct NodeAgentOptions {
   std::string master_addr;
   int32_t master_port = 0;
   int32_t node = 0;                            // its number
+  std::string token;                           // the driver's
   int32_t num_threads = 0;                     // of all its ranks together; 0: what the driver's node has
   std::vector<std::string> command;            // RankProcessesOptions::command
   std::chrono::milliseconds patience{300000};  // for the driver to listen

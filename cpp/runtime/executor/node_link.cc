@@ -22,8 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kMostFrameBytes = uint32_t{1} << 30;
-constexpr size_t kFrameHead = 5;
 constexpr std::chrono::milliseconds kBetweenAttempts{200};
 
 std::string Where(const std::string& host, int32_t port) { return host + ":" + std::to_string(port); }
@@ -49,8 +47,20 @@ void SetNumber(int socket, int level, int option, int value) {
   setsockopt(socket, level, option, &value, sizeof(value));
 }
 
-Status ReadAll(int socket, char* to, size_t bytes) {
+// Until something can be read.
+Status AwaitBytes(int socket, Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return Status::Ok();
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return Status(StatusCode::kDeadlineExceeded, "a node said nothing in time");
+    pollfd watched{socket, POLLIN, 0};
+    if (poll(&watched, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30))) > 0) return Status::Ok();
+  }
+}
+
+Status ReadAll(int socket, char* to, size_t bytes, Clock::time_point deadline) {
   while (bytes > 0) {
+    FASTLLM_RETURN_IF_ERROR(AwaitBytes(socket, deadline));
     const ssize_t got = recv(socket, to, bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return Gone("a node", got == 0 ? 0 : errno);
@@ -87,7 +97,7 @@ Result<NodeLink> NodeLink::Connect(const std::string& host, int32_t port, Clock:
 }
 
 Status NodeLink::Send(NodeFrame kind, std::string_view head, std::string_view body) {
-  std::string frame(kFrameHead, '\0');
+  std::string frame(kNodeFrameHead, '\0');
   StoreLittle(frame.data(), static_cast<uint32_t>(head.size() + body.size()));
   frame[4] = static_cast<char>(kind);
   frame.append(head).append(body);
@@ -101,14 +111,14 @@ Status NodeLink::Send(NodeFrame kind, std::string_view head, std::string_view bo
   return Status::Ok();
 }
 
-Status NodeLink::Receive(NodeFrame* kind, std::string* body) {
-  char head[kFrameHead];
-  FASTLLM_RETURN_IF_ERROR(ReadAll(socket_.get(), head, sizeof(head)));
+Status NodeLink::Receive(NodeFrame* kind, std::string* body, const Limits& limits) {
+  char head[kNodeFrameHead];
+  FASTLLM_RETURN_IF_ERROR(ReadAll(socket_.get(), head, sizeof(head), limits.deadline));
   const uint32_t size = LoadLittle<uint32_t>(head);
-  if (size > kMostFrameBytes) return Status::DataLoss("a node sent a frame of " + std::to_string(size) + " bytes");
+  if (size > limits.most_bytes) return Status::DataLoss("a node sent a frame of " + std::to_string(size) + " bytes");
   *kind = static_cast<NodeFrame>(head[4]);
   body->resize(size);
-  return ReadAll(socket_.get(), body->data(), size);
+  return ReadAll(socket_.get(), body->data(), size, limits.deadline);
 }
 
 void NodeLink::Hangup() { shutdown(socket_.get(), SHUT_RDWR); }
@@ -123,28 +133,16 @@ std::string NodeLink::local_address() const {
   return text;
 }
 
-Result<NodeListener> NodeListener::Create(const std::string& host, int32_t port) {
+Result<UniqueFd> ListenForNodes(const std::string& host, int32_t port) {
   FASTLLM_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port, AI_PASSIVE));
   int error = 0;
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     UniqueFd fd(socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     SetNumber(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 128) == 0)
-      return NodeListener(std::move(fd));
+    if (bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 128) == 0) return fd;
     error = errno;
   }
   return Status::Unavailable("cannot listen for nodes on " + Where(host, port) + ": " + std::strerror(error));
-}
-
-Result<NodeLink> NodeListener::Accept(Clock::time_point deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return Status(StatusCode::kDeadlineExceeded, "no node came in time");
-    pollfd watched{socket_.get(), POLLIN, 0};
-    if (poll(&watched, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30))) <= 0) continue;
-    const int fd = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd >= 0) return NodeLink(UniqueFd(fd));
-  }
 }
 
 std::string NumberHead(uint32_t number) {

@@ -66,8 +66,13 @@ class ProcessesExecutor : public Executor {
     const RankNodes& nodes = options_.nodes;
     const int32_t elsewhere = nodes.here ? nodes.count - 1 : nodes.count;
     if (elsewhere > 0) {
-      FASTLLM_ASSIGN_OR_RETURN(remote_, RemoteNodes::Accept(nodes.master_addr, nodes.master_port, nodes.here ? 1 : 0,
-                                                            elsewhere, options_.timeout));
+      NodeDoorOptions door;
+      door.first = nodes.here ? 1 : 0;
+      door.count = elsewhere;
+      door.token = nodes.token;
+      door.on_refused = nodes.on_refused;
+      FASTLLM_ASSIGN_OR_RETURN(
+          remote_, RemoteNodes::Accept(nodes.master_addr, nodes.master_port, std::move(door), options_.timeout));
       FASTLLM_ASSIGN_OR_RETURN(store_, ServeGroupStore(options_.timeout));
     }
     FASTLLM_ASSIGN_OR_RETURN(team_, NodeTeam::Start({JobOf(nodes.here ? 0 : -1), options_.command},

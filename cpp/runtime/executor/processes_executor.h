@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct RankNodes {
   bool here = true;   // this process's node is the first of them; else all come from elsewhere
   std::string master_addr;
   int32_t master_port = 0;
+  std::string token;  // which the agents of the other nodes must have; empty: must not have one
+  // Told of connections to the port that are turned away: from where, and why.
+  std::function<void(const std::string& why)> on_refused;
 };
 
 struct RankProcessesOptions {

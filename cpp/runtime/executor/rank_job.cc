@@ -44,10 +44,21 @@ Status ReceiveAll(int socket, char* to, size_t bytes) {
   return Status::Ok();
 }
 
-// The length of what follows, and a descriptor beside it.
-union DescriptorSpace {
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
-  cmsghdr align;
+// The length of what follows, with room for a descriptor beside it.
+struct JobHead {
+  JobHead() {
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = space.data();
+    header.msg_controllen = space.size();
+  }
+  JobHead(const JobHead&) = delete;
+  JobHead& operator=(const JobHead&) = delete;
+
+  uint64_t size = 0;
+  iovec part{&size, sizeof(size)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr header{};
 };
 
 }  // namespace
@@ -100,45 +111,34 @@ Result<RankJob> RankJobFromJson(std::string_view text) {
 
 Status SendJob(int socket, const RankJob& job, int memory_fd) {
   const std::string text = ToJson(job);
-  uint64_t size = text.size();
-  iovec head{&size, sizeof(size)};
-  DescriptorSpace space{};
-  msghdr message{};
-  message.msg_iov = &head;
-  message.msg_iovlen = 1;
-  message.msg_control = space.bytes.data();
-  message.msg_controllen = space.bytes.size();
-  cmsghdr* control = CMSG_FIRSTHDR(&message);
+  JobHead head;
+  head.size = text.size();
+  cmsghdr* control = CMSG_FIRSTHDR(&head.header);
   control->cmsg_level = SOL_SOCKET;
   control->cmsg_type = SCM_RIGHTS;
   control->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(control), &memory_fd, sizeof(int));
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != sizeof(size)) return Gone("sending a job");
+  if (sendmsg(socket, &head.header, MSG_NOSIGNAL) != sizeof(head.size)) return Gone("sending a job");
   return SendAll(socket, text);
 }
 
 Result<std::pair<RankJob, UniqueFd>> ReceiveJob(int socket) {
-  uint64_t size = 0;
-  iovec head{&size, sizeof(size)};
-  DescriptorSpace space{};
-  msghdr message{};
-  message.msg_iov = &head;
-  message.msg_iovlen = 1;
-  message.msg_control = space.bytes.data();
-  message.msg_controllen = space.bytes.size();
+  JobHead head;
   errno = 0;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof(size)) return Gone("receiving a job");
+  if (recvmsg(socket, &head.header, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof(head.size)) {
+    return Gone("receiving a job");
+  }
   UniqueFd memory;
-  const cmsghdr* control = CMSG_FIRSTHDR(&message);
+  const cmsghdr* control = CMSG_FIRSTHDR(&head.header);
   if (control != nullptr && control->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(control), sizeof(int));
     memory = UniqueFd(fd);
   }
-  if (memory.get() < 0 || size > kMostJobBytes) {
-    return Status::DataLoss("no job of a rank: " + std::to_string(size) + " bytes");
+  if (memory.get() < 0 || head.size > kMostJobBytes) {
+    return Status::DataLoss("no job of a rank: " + std::to_string(head.size) + " bytes");
   }
-  std::string text(static_cast<size_t>(size), '\0');
+  std::string text(static_cast<size_t>(head.size), '\0');
   FASTLLM_RETURN_IF_ERROR(ReceiveAll(socket, text.data(), text.size()));
   FASTLLM_ASSIGN_OR_RETURN(RankJob job, RankJobFromJson(text));
   return std::pair(std::move(job), std::move(memory));

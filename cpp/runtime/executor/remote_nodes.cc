@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace fastllm::runtime {
@@ -13,51 +12,20 @@ using Clock = std::chrono::steady_clock;
 // How long nodes that are told to end may take: they give their ranks 3 seconds.
 constexpr std::chrono::seconds kFarewell{6};
 
-std::string Missing(const std::vector<std::unique_ptr<NodeLink>>& links, int32_t first) {
-  std::string out;
-  for (size_t i = 0; i < links.size(); ++i) {
-    if (links[i] == nullptr)
-      out += (out.empty() ? "node " : ", node ") + std::to_string(first + static_cast<int32_t>(i));
-  }
-  return out;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<RemoteNodes>> RemoteNodes::Accept(const std::string& host, int32_t port, int32_t first,
-                                                         int32_t count, std::chrono::milliseconds patience) {
-  FASTLLM_ASSIGN_OR_RETURN(NodeListener listener, NodeListener::Create(host, port));
-  std::vector<std::unique_ptr<NodeLink>> links(static_cast<size_t>(count));
-  const Clock::time_point deadline = Clock::now() + patience;
-  while (!Missing(links, first).empty()) {
-    Result<NodeLink> came = listener.Accept(deadline);
-    if (!came.ok()) {
-      return Status(StatusCode::kDeadlineExceeded, Missing(links, first) + " did not come to " + host + ":" +
-                                                       std::to_string(port) + " within " +
-                                                       std::to_string(patience.count()) + " ms");
-    }
-    auto link = std::make_unique<NodeLink>(std::move(came).value());
-    NodeFrame kind{};
-    std::string body;
-    if (!link->Receive(&kind, &body).ok() || kind != NodeFrame::kHello) continue;  // somebody else's connection
-    std::string_view left = body;
-    uint32_t protocol = 0, node = 0;
-    if (!TakeNumber(&left, &protocol) || !TakeNumber(&left, &node)) continue;
-    const int64_t at = static_cast<int64_t>(node) - first;
-    std::string refusal;
-    if (protocol != kNodeProtocol) {
-      refusal = "it speaks protocol " + std::to_string(protocol) + ", node 0 " + std::to_string(kNodeProtocol);
-    } else if (at < 0 || at >= count) {
-      refusal = "node_rank must be from " + std::to_string(first) + " to " + std::to_string(first + count - 1);
-    }
-    if (!refusal.empty()) {
-      static_cast<void>(link->Send(NodeFrame::kRefusal, "node " + std::to_string(node) + " is refused: " + refusal));
-      continue;
-    }
-    links[static_cast<size_t>(at)] = std::move(link);  // one that comes again has lost its connection
+Result<std::unique_ptr<RemoteNodes>> RemoteNodes::Accept(const std::string& host, int32_t port, NodeDoorOptions door,
+                                                         std::chrono::milliseconds patience) {
+  FASTLLM_ASSIGN_OR_RETURN(NodeDoor open, NodeDoor::Open(host, port, std::move(door)));
+  auto links = open.AdmitAll(Clock::now() + patience);
+  if (!links.ok()) {
+    if (links.status().code() != StatusCode::kDeadlineExceeded) return links.status();
+    return Status(StatusCode::kDeadlineExceeded, links.status().message() + " did not come to " + host + ":" +
+                                                     std::to_string(port) + " within " +
+                                                     std::to_string(patience.count()) + " ms");
   }
   auto nodes = std::make_unique<RemoteNodes>();
-  for (auto& link : links) nodes->nodes_.push_back(std::make_unique<Node>(std::move(*link)));
+  for (auto& link : *links) nodes->nodes_.push_back(std::make_unique<Node>(std::move(*link)));
   return nodes;
 }
 

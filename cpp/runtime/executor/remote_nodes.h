@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fastllm/status.h"
+#include "runtime/executor/node_door.h"
 #include "runtime/executor/node_link.h"
 #include "runtime/executor/rank_job.h"
 
@@ -25,9 +26,9 @@ struct RemoteReport {
 
 class RemoteNodes {
  public:
-  // Waits for the agents of nodes `first` to first + count - 1. kDeadlineExceeded names those that have not come.
-  static Result<std::unique_ptr<RemoteNodes>> Accept(const std::string& host, int32_t port, int32_t first,
-                                                     int32_t count, std::chrono::milliseconds patience);
+  // Waits for the agents of the nodes that `door` names. kDeadlineExceeded names those that have not come.
+  static Result<std::unique_ptr<RemoteNodes>> Accept(const std::string& host, int32_t port, NodeDoorOptions door,
+                                                     std::chrono::milliseconds patience);
   ~RemoteNodes() { End(/*orderly=*/false); }
 
   // Gives each node its job and begins to listen. `on_news` after each report, `on_failure` when a node fails or has
