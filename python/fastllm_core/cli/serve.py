@@ -30,6 +30,8 @@ def run(argv: list[str]) -> int:
     from fastllm_core import nodes
 
     options = nodes.with_environment(options)
+    if nodes.follows():
+        return nodes.follow()
     if options.get("node_rank", 0) > 0:
         return nodes.run(options)
     if args.logits_processors:
