@@ -27,7 +27,7 @@ CXX_DIRS := cpp cuda tests bench
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard -- $(addsuffix /*.h,$(CXX_DIRS)) $(addsuffix /*.cc,$(CXX_DIRS)) $(addsuffix /*.cu,$(CXX_DIRS)) $(addsuffix /*.cuh,$(CXX_DIRS)))
 SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients test-ray
+.PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients test-ray test-netns
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -79,7 +79,10 @@ test-clients: $(VENV)/.built $(VENV)/.demo $(VENV)/.test  ## lm-eval and guidell
 
 test-ray: $(VENV)/.built $(VENV)/.test  ## ranks on two nodes of a local Ray cluster
 	@$(PIP) 'ray>=2.40'
-	@RAY_USAGE_STATS_ENABLED=0 $(VENV)/bin/python tests/server/ray_check.py
+	@PYTHONPATH=$(CURDIR)/tests/support RAY_USAGE_STATS_ENABLED=0 $(VENV)/bin/python tests/server/ray_check.py
+
+test-netns: $(VENV)/.built $(VENV)/.test  ## ranks on two network namespaces of this machine; needs root
+	@PYTHONPATH=$(CURDIR)/tests/support $(VENV)/bin/python tests/server/netns_check.py
 
 test-asan:  ## C++ tests without torch under the address and undefined-behaviour sanitizers
 test-tsan:  ## the same under the thread sanitizer

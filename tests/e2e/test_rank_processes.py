@@ -1,21 +1,35 @@
-"""Ranks as processes: the numbers of ranks in threads bit for bit and of one rank to rounding; nothing is left of them.
+"""Tiny models over ranks: in threads and in processes the same numbers bit for bit, one rank's to rounding; nothing is
+left of processes.
 
-FASTLLM_TEST_RANKS=all runs every size; without it a few."""
+A process takes half a second of a core to start, so each size is run in processes once; FASTLLM_TEST_RANKS=all runs
+every model in every mode at every size."""
 
 import json
 import os
-import pathlib
 import signal
 import time
 
 import pytest
 from conftest import greedy, ids_of
+from rank_support import ranks_of
 
 from fastllm_core import LLM, SamplingParams
 from fastllm_core.errors import FastLLMError
 
-ALL = [(tensor, pipeline) for pipeline in (1, 2) for tensor in (1, 2, 3, 4) if (tensor, pipeline) != (1, 1)]
-SIZES = ALL if os.environ.get("FASTLLM_TEST_RANKS") == "all" else [(3, 1), (2, 2)]
+SIZES = [(tensor, pipeline) for pipeline in (1, 2) for tensor in (1, 2, 3, 4) if (tensor, pipeline) != (1, 1)]
+KINDS = ("llama", "qwen3")
+MODES = {
+    "overlapped": {},
+    "synchronous": {"async_scheduling": False},
+    "preempting": {"num_gpu_blocks_override": 14, "enable_prefix_caching": False},
+}
+ALL = [(kind, *size, mode, True) for size in SIZES for kind in KINDS for mode in MODES]
+SOME = [
+    (kind, *size, list(MODES)[(i + k) % 3], (i + k) % 2 == 0)  # the last: also in processes
+    for i, size in enumerate(SIZES)
+    for k, kind in enumerate(KINDS)
+]
+CASES = ALL if os.environ.get("FASTLLM_TEST_RANKS") == "all" else SOME
 PROMPTS = [[7 + (i * i + 3 * n) % 400 for i in range(9 + 11 * n)] for n in range(6)]
 PARAMS = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, prompt_logprobs=3, logprobs=3)
 
@@ -57,9 +71,9 @@ def make(folder: str, tensor: int, pipeline: int, backend: str, **options) -> LL
         tensor_parallel_size=tensor,
         pipeline_parallel_size=pipeline,
         distributed_executor_backend=backend,
-        num_gpu_blocks_override=200,
+        max_model_len=112,
         cpu_threads=tensor * pipeline,
-        **options,
+        **{"num_gpu_blocks_override": 200, **options},
     )
 
 
@@ -73,28 +87,30 @@ def run(llm: LLM) -> tuple[list[list[int]], list[float]]:
     return [list(o.outputs[0].token_ids) for o in outputs], numbers
 
 
-def ranks_of(pid: int) -> dict[str, int]:
-    """Process ids below a process, by the name of their rank."""
-    found = {}
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            name = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
-            if name.startswith("fastllm-rank"):
-                found[name] = int(child)
-    return found
+@pytest.fixture(scope="module")
+def one_rank(models) -> dict[str, tuple[list[list[int]], list[float]]]:
+    out = {}
+    for kind in KINDS:
+        with make(models[kind], 1, 1, "threads") as llm:
+            out[kind] = run(llm)
+    return out
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-@pytest.mark.parametrize(("tensor", "pipeline"), SIZES)
-def test_the_numbers_of_threads_and_of_one_rank(models, kind, tensor, pipeline):
-    results = {}
-    for backend, sizes in (("one", (1, 1)), ("threads", (tensor, pipeline)), ("processes", (tensor, pipeline))):
-        with make(models[kind], *sizes, "threads" if backend == "one" else backend) as llm:
-            results[backend] = run(llm)
-    assert results["processes"] == results["threads"]
-    ids, numbers = results["processes"]
-    assert ids == results["one"][0]
-    assert numbers == pytest.approx(results["one"][1], rel=1e-5)
+@pytest.mark.parametrize(("kind", "tensor", "pipeline", "mode", "in_processes"), CASES)
+def test_the_numbers_of_one_rank(models, one_rank, kind, tensor, pipeline, mode, in_processes):
+    results = []
+    for backend in ("threads", "processes") if in_processes else ("threads",):
+        with make(models[kind], tensor, pipeline, backend, **MODES[mode]) as llm:
+            results.append(run(llm))
+            # Without logprobs of the prompt, so that the prefix cache is used, where there is one.
+            assert ids_of(llm, PROMPTS, greedy(12)) == one_rank[kind][0]
+            stats = llm.stats()
+            assert (stats.preemptions > 0, stats.prefix_hit_tokens > 0) == (mode == "preempting", mode != "preempting")
+            assert stats.used_blocks == 0
+    ids, numbers = results[0]
+    assert ids == one_rank[kind][0]
+    assert numbers == pytest.approx(one_rank[kind][1], rel=1e-5)
+    assert results[1:] in ([], [results[0]])
     assert ranks_of(os.getpid()) == {}
 
 

@@ -1,9 +1,12 @@
-"""SmolLM2 over ranks in threads: the logits and ids of one rank in every mode; sizes that do not fit; footprint."""
+"""SmolLM2 over ranks, threads and processes: the logits and ids of one rank in every mode; sizes that do not fit."""
+
+import os
 
 import numpy as np
 import pytest
 from conftest import EXACT, greedy, ids_of, smollm2_gguf
 from fastllm_core._C._core_testing import LogitProbe
+from rank_support import ranks_of
 
 from fastllm_core import LLM, SamplingParams
 from fastllm_core.errors import FastLLMError
@@ -49,6 +52,16 @@ def test_greedy_ids(make_llm, prompts, one_rank, tensor, pipeline, overlapped):
     assert llm.stats().used_blocks == 0
 
 
+def test_greedy_ids_of_processes(prompts, one_rank):
+    sizes = {"tensor_parallel_size": 3, "pipeline_parallel_size": 2}
+    with LLM(model="smollm2", distributed_executor_backend="processes", **sizes, **EXACT) as llm:
+        assert sorted(ranks_of(os.getpid())) == [f"fastllm-rank{n}" for n in range(6)]
+        assert ids_of(llm, prompts, greedy(TOKENS)) == one_rank
+        assert ids_of(llm, prompts[:3], greedy(TOKENS)) == one_rank[:3]
+        assert llm.stats().prefix_hit_tokens > 0
+    assert ranks_of(os.getpid()) == {}
+
+
 @pytest.mark.parametrize(("tensor", "pipeline"), SIZES)
 def test_preemption(make_llm, prompts, one_rank, tensor, pipeline):
     short = [(p, ids) for p, ids in zip(prompts, one_rank, strict=True) if len(p) < 70]
@@ -75,5 +88,6 @@ def test_stored_precision_and_seeds(make_llm, prompts):
     ],
 )
 def test_what_does_not_fit_is_refused(options, message):
-    with pytest.raises(FastLLMError, match=message):
-        LLM(model="smollm2", **options)
+    for backend in ("threads", "processes"):
+        with pytest.raises(FastLLMError, match=message):
+            LLM(model="smollm2", **{"distributed_executor_backend": backend, **options})

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import ray
-from rank_support import is_there, wait_until
+from rank_support import is_there, wait_gone, wait_health
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 from server_support import TINY_ARGS, RunningServer, write_tiny_model
@@ -63,13 +63,15 @@ def main() -> None:
         began = time.monotonic()
         server.wait_line(rf"rank 3 \(tp 1, pp 1\), process {victim}, was killed by signal 9")
         print(f"named after {time.monotonic() - began:.2f} s")
-        wait_until(lambda: server.get("/health").status_code == 200, within=60)
+        wait_health(server, 200)
         print(f"serving again after {time.monotonic() - began:.1f} s")
         assert answers(server) == wanted
         left = list(own().values())
         assert server.stop() == 0
-        wait_until(lambda: not any(is_there(pid) for pid in left))
-    wait_until(lambda: all(p["state"] == "REMOVED" for p in placement_group_table().values()), within=30)
+        wait_gone(left)
+    began = time.monotonic()
+    while any(p["state"] != "REMOVED" for p in placement_group_table().values()):  # each look asks the cluster
+        assert time.monotonic() - began < 30
     print("ray: the answers of one rank; no rank and no placement group is left")
     ray.shutdown()
     cluster.shutdown()

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from rank_support import WITHIN_S, is_there, named_memory, ranks_of, wait_until
+from rank_support import WITHIN_S, is_there, named_memory, ranks_of, wait_gone, wait_health
 
 KILLS = int(os.environ.get("FASTLLM_TEST_KILLS", "1"))
 ARGS = (
@@ -45,7 +45,7 @@ def test_a_killed_rank(start_server):
         slowest = max(slowest, kill_mid_stream(server, round_ % 2))
         health = server.get("/health")
         assert health.status_code == 503, health.text
-        back = max(back, wait_until(lambda: server.get("/health").status_code == 200, within=60))
+        back = max(back, wait_health(server, 200))
         assert server.complete([7, 8, 9], 8)["choices"] == wanted
         assert not any(is_there(pid) for pid in before)
         assert len(ranks_of(server.process.pid)) == 2
@@ -59,11 +59,12 @@ def test_a_killed_rank(start_server):
 
 def test_without_a_restart_the_server_stays_unhealthy(start_server):
     server = start_server(*ARGS, "--no-exit-on-engine-death")
+    left = list(ranks_of(server.process.pid).values())
     kill_mid_stream(server, 1)
-    wait_until(lambda: server.get("/health").status_code == 503)
+    wait_health(server, 503)
     assert "was killed by signal 9" in server.get("/health").text
     assert server.post("/v1/completions", {"prompt": [7], "max_tokens": 1}).status_code >= 500
-    wait_until(lambda: not ranks_of(server.process.pid))
+    wait_gone(left)
     server.stop()
 
 
@@ -73,7 +74,7 @@ def test_a_killed_server_leaves_no_ranks(start_server):
     ranks = list(ranks_of(server.process.pid).values())
     assert len(ranks) == 2
     server.kill()
-    wait_until(lambda: not any(is_there(pid) for pid in ranks))
+    wait_gone(ranks)
     assert named_memory() <= shm
 
 

@@ -1,6 +1,9 @@
 """Ranks on two nodes, which are two agents on loopback: by options, and under torchrun; through the OpenAI server."""
 
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -9,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from rank_support import is_there, ranks_of, wait_until
+from rank_support import is_there, ranks_of, wait_gone, wait_health
 from server_support import TINY_ARGS
 
 from fastllm_core import LLM, nodes
@@ -102,7 +105,7 @@ def test_a_rank_of_the_other_node_is_killed(two_nodes):
     began = time.monotonic()
     server.wait_line(rf"rank 3 \(tp 1, pp 1\), process {victim}, was killed by signal 9 \(Killed\)")
     assert time.monotonic() - began < 5
-    wait_until(lambda: server.get("/health").status_code == 200, within=60)
+    wait_health(server, 200)
     assert answers(server) == wanted
     assert not any(is_there(pid) for pid in before)
     server.stop()
@@ -111,11 +114,11 @@ def test_a_rank_of_the_other_node_is_killed(two_nodes):
 
 def test_the_other_node_is_killed(two_nodes):
     server, other = two_nodes("--no-exit-on-engine-death")
-    left = list(ranks_of(other.process.pid).values())
+    left = [*ranks_of(other.process.pid).values(), *ranks_of(server.process.pid).values()]
     other.process.kill()
     server.wait_line("the node with ranks 2 to 3 has gone")
-    wait_until(lambda: server.get("/health").status_code == 503)
-    wait_until(lambda: not any(is_there(pid) for pid in left) and not ranks_of(server.process.pid))
+    wait_health(server, 503)
+    wait_gone(left)
     server.stop()
 
 
@@ -149,17 +152,30 @@ def test_tensor_ranks_on_two_nodes_have_the_numbers_of_threads(tiny_folder, othe
     assert results[0] == results[1]
 
 
-def test_two_torchrun_agents(start_server, other_node, tiny):
+@pytest.mark.parametrize("each", [1, 2])  # processes of torchrun on a node; of two the second waits for the first
+def test_two_torchrun_agents(start_server, other_node, tiny, each):
     port = free_port()
-    base = ("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1")
+    base = ("-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={each}", "--master-addr=127.0.0.1")
     launchers = [(*base, f"--master-port={port}", f"--node-rank={n}") for n in range(2)]
     args = (*RANKED, *FOUR[:4])
     other = other_node(*args, launcher=launchers[1])
     server = start_server(*args, launcher=launchers[0])
     same(answers(server), answers(tiny))
+    started = [children_of(agent.process.pid) for agent in (server, other)]
+    assert [len(processes) for processes in started] == [each, each]
+    ranks = [list(ranks_of(processes[0]).values()) for processes in started]
+    assert [len(processes) for processes in ranks] == [2, 2]
     server.process.send_signal(signal.SIGTERM)
     server.wait()
     other.wait()
+    wait_gone([pid for processes in (*started, *ranks) for pid in processes])
+
+
+def children_of(pid: int) -> list[int]:
+    """In the order in which they were started."""
+    return [
+        int(c) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()
+    ]
 
 
 TORCHRUN = {
@@ -180,8 +196,23 @@ def test_what_torchrun_says():
     for options in ({}, {**ranked, "nnodes": 3}):
         assert nodes.with_environment(options, TORCHRUN) == options
     assert nodes.with_environment(ranked, TORCHRUN | {"WORLD_SIZE": "1"}) == ranked
-    with pytest.raises(InvalidArgumentError, match="LOCAL_WORLD_SIZE is 2: start one process per node"):
-        nodes.with_environment(ranked, TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
+    assert not nodes.follows(TORCHRUN)
+
+
+def test_what_torchrun_says_with_a_process_for_each_rank():
+    environ = TORCHRUN | {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    four = {"distributed_executor_backend": "processes", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    said = {"nnodes": 2, "node_rank": 1, "master_addr": "10.0.0.1", "master_port": 29501}
+    assert nodes.with_environment(four, environ) == four | said
+    assert nodes.with_environment(four, environ | {"LOCAL_WORLD_SIZE": "4"}) == four  # one node
+    assert nodes.follows(environ)
+    assert not nodes.follows(environ | {"LOCAL_RANK": "0"})
+    for options, got in ((four | {"tensor_parallel_size": 3}, "'processes' and 6"), ({}, "'threads' and 1")):
+        message = f"torchrun starts 4 processes, 2 of them here.* must be 4; got {got}"
+        with pytest.raises(InvalidArgumentError, match=message):
+            nodes.with_environment(options, environ)
+    with pytest.raises(InvalidArgumentError, match="WORLD_SIZE is 4 and LOCAL_WORLD_SIZE 3"):
+        nodes.with_environment(four, environ | {"LOCAL_WORLD_SIZE": "3"})
 
 
 @pytest.mark.parametrize(
@@ -204,15 +235,40 @@ def test_what_is_refused(tiny_folder, options, message):
         LLM(model=tiny_folder, **common | options)
 
 
-def test_a_node_that_is_not_wanted_is_told(tiny_folder, other_node, start_server):
-    port = ("--master-port", str(free_port()))
+def test_who_does_not_belong_is_turned_away(tiny_folder, other_node, start_server):
+    number = free_port()
+    port = ("--master-port", str(number))
+    token = ("--distributed-token", "of this test")
     with ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(start_server, *RANKED, *FOUR, *port)
-        other = other_node(*RANKED, *FOUR, *port, "--nnodes", "3", "--node-rank", "2")
-        status, text = other.wait()
-        right = other_node(*RANKED, *FOUR, *port, "--node-rank", "1")
-        server = starting.result()
-    assert status == 1
-    assert "node 2 is refused: node_rank must be from 1 to 1" in text
+        starting = pool.submit(start_server, *RANKED, *FOUR, *port, env={"FASTLLM_DISTRIBUTED_TOKEN": token[1]})
+        nodes_ = {
+            "node 2 is refused: node_rank must be from 1 to 1": other_node(
+                *RANKED, *FOUR, *port, *token, "--nnodes", "3", "--node-rank", "2"
+            ),
+            "node 1 is refused: its distributed_token is not that of node 0": other_node(
+                *RANKED, *FOUR, *port, "--node-rank", "1", "--distributed-token", "another"
+            ),
+            "node 1 is refused: it has no distributed_token, and node 0 has one": other_node(
+                *RANKED, *FOUR, *port, "--node-rank", "1"
+            ),
+        }
+        for message, node in nodes_.items():
+            status, text = node.wait()
+            assert status == 1
+            assert message in text
+        with socket.create_connection(("127.0.0.1", number)) as silent:
+            with socket.create_connection(("127.0.0.1", number)) as browser:
+                browser.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                with contextlib.suppress(ConnectionResetError):
+                    while browser.recv(4096):  # a challenge, and then the end
+                        pass
+                address = f"127.0.0.1:{browser.getsockname()[1]}"
+            right = other_node(*RANKED, *FOUR, *port, *token, "--node-rank", "1")
+            server = starting.result()
+            assert silent.recv(4096)
+    for message in nodes_:
+        assert any(re.search(rf"connection from 127.0.0.1:\d+ refused: {message}", line) for line in server.lines)
+    assert f"node 0: connection from {address} refused: what it says is not what a node says" in server.lines
+    assert len(answers(server)) == len(PROMPTS)
     server.stop()
     assert right.wait()[0] == 0
