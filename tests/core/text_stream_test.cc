@@ -299,7 +299,9 @@ TEST(StopStrings, RandomPortionsGiveTheSameAsOneByOneAndTheNaiveSearch) {
 TEST(StopStrings, LongStopStringAgainstItsOwnPrefixStaysLinear) {
   const size_t n = 1 << 18;
   const auto table = Table({"a"});
-  TextStream stream(table, MakeRequest({std::string(n, 'a') + "b"}));
+  std::string stop(n, 'a');
+  stop.push_back('b');
+  TextStream stream(table, MakeRequest({stop}));
   const Ids ids(1, 2);
   size_t sent = 0;
   for (size_t i = 0; i < n + 1000; ++i) sent += stream.Append(ids).text.size();
