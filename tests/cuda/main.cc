@@ -1,6 +1,6 @@
-// cuda_check [small] [rows|rope|plan|attention|sample|step|sanitized|fp8|fused]...: every CUDA op of the table against
-// float64 or the CPU arm, on random data and poisoned outputs. Exit status 0 when all pass and no entry of the table
-// went unchecked.
+// cuda_check [small] [rows|rope|plan|attention|sample|step|sanitized|fp8|fused|peers]...: every CUDA op of the table
+// against float64 or the CPU arm, on random data and poisoned outputs. Exit status 0 when all pass and no entry of the
+// table went unchecked.
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
   const std::pair<const char*, void (*)(cc::Checks&)> groups[] = {
       {"rows", cc::CheckRows},           {"rope", cc::CheckRope},     {"plan", cc::CheckPlan},
       {"attention", cc::CheckAttention}, {"sample", cc::CheckSample}, {"step", cc::CheckStep},
-      {"sanitized", cc::CheckSanitized}, {"fp8", cc::CheckFp8},       {"fused", cc::CheckFusedLinear}};
+      {"sanitized", cc::CheckSanitized}, {"fp8", cc::CheckFp8},       {"fused", cc::CheckFusedLinear},
+      {"peers", cc::CheckPeers}};
   cc::Checks checks(small);
   int broken = 0;
   for (const auto& [name, run] : groups) {

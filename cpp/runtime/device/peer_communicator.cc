@@ -1,0 +1,162 @@
+#include "runtime/device/peer_communicator.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ops/table/device.h"
+#include "runtime/comm/comm_call.h"
+#include "runtime/tensor/tensors.h"
+
+namespace fastllm::runtime {
+namespace {
+
+// A rank's memory that the others write to. All ranks keep all boxes: who ends first may still be written to.
+struct Box {
+  at::Tensor memory;
+  int32_t device = 0;
+};
+
+// A word in host memory that a device reads while its kernels run.
+class StopWord {
+ public:
+  explicit StopWord(const ops::DeviceApi& device)
+      : device_(device), word_(static_cast<uint32_t*>(device.AllocatePinned(sizeof(uint32_t)))) {
+    *word_ = 0;
+  }
+  ~StopWord() { device_.FreePinned(word_); }
+  StopWord(const StopWord&) = delete;
+  StopWord& operator=(const StopWord&) = delete;
+
+  const uint32_t* get() const { return word_; }
+  void Stop() { std::atomic_ref<uint32_t>(*word_).store(1); }
+
+ private:
+  const ops::DeviceApi& device_;
+  uint32_t* const word_;
+};
+
+// Of the device that is current, which writes them on its default stream.
+at::Tensor Zeros(const ops::DeviceApi& device, int64_t bytes, const PeerOptions& options) {
+  at::Tensor out = Empty({bytes}, options.placement.Options(at::kByte));
+  device.Zero(out.mutable_data_ptr(), static_cast<size_t>(bytes), nullptr);
+  return out;
+}
+
+class PeerCommunicator : public Communicator {
+ public:
+  PeerCommunicator(std::shared_ptr<Communicator> rest, const PeerOptions& options, const ops::DeviceApi& device,
+                   std::vector<std::shared_ptr<Box>> boxes)
+      : rest_(std::move(rest)), options_(options), boxes_(std::move(boxes)), stop_(device) {
+    params_.rank = rest_->rank();
+    params_.size = rest_->size();
+    params_.capacity = ops::PeerUnits(options.most_bytes);
+    for (size_t r = 0; r < boxes_.size(); ++r) params_.boxes[r] = boxes_[r]->memory.mutable_data_ptr();
+    epochs_ = Zeros(device, ops::PeerBlocks(params_.capacity) * static_cast<int64_t>(sizeof(uint32_t)), options);
+    params_.epochs = reinterpret_cast<uint32_t*>(epochs_.mutable_data_ptr());
+    params_.stop = stop_.get();
+    for (const ops::DType t : {ops::DType::kF32, ops::DType::kF16, ops::DType::kBF16}) {
+      reduce_[static_cast<size_t>(t)] = options.reduce_of(t);
+    }
+  }
+
+  int32_t rank() const override { return rest_->rank(); }
+  int32_t size() const override { return rest_->size(); }
+
+  Status AllReduceSum(const ops::OpContext& context, void* data, int64_t count, CommType type) override {
+    const int64_t bytes = count * CommTypeSize(type);
+    if (bytes > options_.most_bytes) return rest_->AllReduceSum(context, data, count, type);
+    FASTLLM_RETURN_IF_ERROR(broken());
+    FASTLLM_RETURN_IF_ERROR(CheckSum(type, options_.name));
+    if (reinterpret_cast<uintptr_t>(data) % ops::kPeerUnitBytes != 0) {
+      return Status::Internal(options_.name + " sums data that is not at a multiple of " +
+                              std::to_string(ops::kPeerUnitBytes) + " bytes");
+    }
+    ops::PeerReduceParams p = params_;
+    p.data = data;
+    p.count = count;
+    p.two_shots = ops::PeerTwoShots(p.size, bytes);
+    reduce_[static_cast<size_t>(type)](p, context);
+    return Status::Ok();
+  }
+  Status AllGather(const ops::OpContext& context, const void* in, void* out, int64_t count, CommType type) override {
+    return rest_->AllGather(context, in, out, count, type);
+  }
+  Status Broadcast(const ops::OpContext& context, void* data, int64_t count, CommType type, int32_t root) override {
+    return rest_->Broadcast(context, data, count, type, root);
+  }
+  Status Send(const ops::OpContext& context, const void* data, int64_t count, CommType type, int32_t to) override {
+    return rest_->Send(context, data, count, type, to);
+  }
+  Status Recv(const ops::OpContext& context, void* data, int64_t count, CommType type, int32_t from) override {
+    return rest_->Recv(context, data, count, type, from);
+  }
+  Status Barrier(const ops::OpContext& context) override { return rest_->Barrier(context); }
+
+  void Abort(const Status& why) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (broken_.ok()) broken_ = why;
+    }
+    stop_.Stop();
+    rest_->Abort(why);
+  }
+
+ private:
+  Status broken() const {
+    const std::lock_guard lock(mutex_);
+    return broken_;
+  }
+
+  const std::shared_ptr<Communicator> rest_;
+  const PeerOptions options_;
+  const std::vector<std::shared_ptr<Box>> boxes_;
+  at::Tensor epochs_;
+  StopWord stop_;
+  ops::PeerReduceParams params_;  // of every call
+  std::array<ops::PeerReduceFn, 3> reduce_{};
+  mutable std::mutex mutex_;
+  Status broken_;
+};
+
+// What each rank has there, from all.
+template <typename T>
+Result<std::vector<T>> Gather(Communicator& host, const T& own) {
+  std::vector<T> all(static_cast<size_t>(host.size()));
+  FASTLLM_RETURN_IF_ERROR(host.AllGather({}, &own, all.data(), static_cast<int64_t>(sizeof(T)), CommType::kByte));
+  return all;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> MakePeerCommunicator(Communicator& host, std::shared_ptr<Communicator> rest,
+                                                           const PeerOptions& options) {
+  const int32_t size = host.size();
+  if (size < 2 || size > ops::kMostPeers) return rest;
+  const ops::DeviceApi* device = ops::FindDevice(options.placement.device);
+  if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
+  const auto box = std::make_shared<Box>();
+  const int64_t bytes = ops::PeerBoxBytes(size, ops::PeerUnits(options.most_bytes));
+  box->memory = Zeros(*device, bytes, options);
+  box->device = box->memory.is_cpu() ? 0 : box->memory.get_device();
+  // Ranks are threads of one process, so what they tell each other is where they are.
+  FASTLLM_ASSIGN_OR_RETURN(const auto places, Gather(host, &box));
+  std::vector<std::shared_ptr<Box>> boxes;
+  int32_t reaches = 1;
+  for (const std::shared_ptr<Box>* place : places) {
+    boxes.push_back(*place);
+    if (!options.reach(boxes.back()->device)) reaches = 0;
+  }
+  auto own = std::make_shared<PeerCommunicator>(rest, options, *device, std::move(boxes));
+  device->Synchronize(nullptr);  // a kernel of another rank may write as soon as that one has been told
+  FASTLLM_ASSIGN_OR_RETURN(const auto all_reach, Gather(host, reaches));
+  if (std::ranges::find(all_reach, 0) != all_reach.end()) return rest;
+  return std::shared_ptr<Communicator>(std::move(own));
+}
+
+}  // namespace fastllm::runtime
