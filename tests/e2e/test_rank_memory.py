@@ -58,13 +58,8 @@ def peaks(folder: pathlib.Path) -> list[int]:
 
 
 def test_a_rank_peaks_at_its_share_while_it_loads(tmp_path):
-    for name in ("small", "large"):
-        (tmp_path / name).mkdir()
-    little = write_model(tmp_path / "small", 128, 1)
-    share = write_model(tmp_path / "large", 1024, 12)
-    assert little < share / 50
-    base = min(peaks(tmp_path / "small"))  # of a process that has next to no weights
-    above = [peak - base for peak in peaks(tmp_path / "large")]
-    print(f"share {share >> 20} MiB, base {base >> 20}, above it {[n >> 20 for n in above]}")
-    assert len(above) == TENSOR
-    assert all(0.9 * share < n <= 1.15 * share for n in above)  # below: the weights would not be there at all
+    share = write_model(tmp_path, 1024, 16)
+    found = peaks(tmp_path)
+    print(f"share {share >> 20} MiB, peaks {[n >> 20 for n in found]}")
+    assert len(found) == TENSOR
+    assert all(share < n <= 1.15 * share for n in found)  # the process and all
