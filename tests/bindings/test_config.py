@@ -48,6 +48,7 @@ def test_repr_shows_what_differs_from_the_defaults():
     assert repr(SamplingParams()) == "SamplingParams()"
     assert repr(SamplingParams(temperature=0.0, stop="x")) == "SamplingParams(temperature=0.0, stop=['x'])"
     assert eval(repr(SamplingParams(top_k=3))) == SamplingParams(top_k=3)
+    assert repr(EngineConfig(distributed_token="between us")) == "EngineConfig(distributed_token='***')"
 
 
 def test_no_hash_because_values_change():

@@ -1,6 +1,8 @@
 """Ranks on two nodes, which are two agents on loopback: by options, and under torchrun; through the OpenAI server."""
 
 import contextlib
+import hashlib
+import hmac
 import os
 import pathlib
 import re
@@ -272,3 +274,40 @@ def test_who_does_not_belong_is_turned_away(tiny_folder, other_node, start_serve
     assert len(answers(server)) == len(PROMPTS)
     server.stop()
     assert right.wait()[0] == 0
+
+
+def receive(sock: socket.socket) -> tuple[int, bytes]:
+    """Kind and body of a frame."""
+    head = sock.recv(5, socket.MSG_WAITALL)
+    return head[4], sock.recv(int.from_bytes(head[:4], "little"), socket.MSG_WAITALL)
+
+
+def test_the_greeting_by_its_description(tiny_folder):
+    """An agent written from runtime/executor/node_greeting.h; what it is told does not hold the token."""
+    token, number = b"known to both", free_port()
+    challenge, hello, job, welcome = 8, 1, 2, 9
+    options = {"load_format": "dummy", "skip_tokenizer_init": True, "tensor_parallel_size": 2, "nnodes": 2}
+    options |= {"distributed_executor_backend": "processes", "master_port": number}
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(LLM, model=tiny_folder, distributed_token=token.decode(), **options)
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                sock = socket.create_connection(("127.0.0.1", number))
+                break
+        with sock:
+            kind, body = receive(sock)
+            assert (kind, body[:4], len(body)) == (challenge, b"\x02\0\0\0", 36)
+            own, end = bytes(range(32)), b"\x02\0\0\0" + b"\x01\0\0\0"  # protocol, number of the node
+
+            def proof(who: bytes) -> bytes:
+                return hmac.new(token, who + body[4:] + own + end, hashlib.sha256).digest()
+
+            said = end + own + proof(b"fastllm node")
+            sock.sendall(len(said).to_bytes(4, "little") + bytes([hello]) + said)
+            assert receive(sock) == (welcome, proof(b"fastllm driver"))
+            kind, text = receive(sock)
+            assert kind == job
+            assert tiny_folder.encode() in text
+            assert token not in text
+        with pytest.raises(FastLLMError, match="the node with ranks 1 to 1 has gone"):
+            making.result()
