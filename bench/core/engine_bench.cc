@@ -3,13 +3,10 @@
 // operator new. Prints `RESULT {json}` lines; the argument, if any, filters.
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
@@ -17,6 +14,7 @@
 #include <vector>
 
 #include "core/engine/engine_core.h"
+#include "plan_queue.h"
 
 namespace {
 
@@ -51,27 +49,14 @@ class FixedTimeExecutor : public Executor {
     worker_ = std::thread([this] { Work(); });
   }
   ~FixedTimeExecutor() override {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
+    queue_.Stop();
     worker_.join();
   }
 
-  void Submit(const StepPlan& plan) override {
-    {
-      std::lock_guard lock(mutex_);
-      plans_.push_back(&plan);
-    }
-    changed_.notify_all();
-  }
+  void Submit(const StepPlan& plan) override { queue_.Push(plan); }
 
   void Wait(StepResult* result) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !results_.empty(); });
-    std::swap(*result, results_.front());
-    results_.pop_front();
+    queue_.Take(result);
     ++num_waits_;
     if (num_waits_ == kFirstCounted) before_ = num_allocations;
     if (num_waits_ == kLastCounted) {
@@ -84,28 +69,20 @@ class FixedTimeExecutor : public Executor {
 
   void Work() {
     Clock::time_point idle_since{};
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !plans_.empty(); });
-      if (stop_) return;
+    while (const StepPlan* const plan = queue_.Next()) {
       const Clock::time_point start = Clock::now();
       if (idle_since != Clock::time_point{})
         measured_->gaps.push_back(std::chrono::duration<double>(start - idle_since).count());
-      const StepPlan& plan = *plans_.front();
-      plans_.pop_front();
-      lock.unlock();
       StepResult result;
-      result.step_id = plan.step_id;
-      for (const ScheduledRow& row : plan.rows) {
+      result.step_id = plan->step_id;
+      for (const ScheduledRow& row : plan->rows) {
         if (row.sample) result.rows.push_back({row.id, {7}});
       }
       std::this_thread::sleep_until(start + step_ - std::chrono::microseconds(200));
       while (Clock::now() < start + step_) {
       }
-      lock.lock();
       idle_since = start + step_;  // a thread that woke late is not the loop's fault
-      results_.push_back(std::move(result));
-      changed_.notify_all();
+      queue_.Answer(std::move(result));
     }
   }
 
@@ -113,11 +90,7 @@ class FixedTimeExecutor : public Executor {
   Measured* measured_;
   int num_waits_ = 0;
   int64_t before_ = 0;  // allocations of the engine thread until kFirstCounted
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<const StepPlan*> plans_;
-  std::deque<StepResult> results_;
-  bool stop_ = false;
+  bench::PlanQueue queue_;
   std::thread worker_;
 };
 

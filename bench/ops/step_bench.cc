@@ -6,13 +6,10 @@
 // and the same as a table on standard error.
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +19,7 @@
 #include "core/engine/executor.h"
 #include "ops/table/op_table.h"
 #include "ops/table/threads.h"
+#include "plan_queue.h"
 #include "runtime/runner/model_runner.h"
 #include "timed_ops.h"
 
@@ -58,28 +56,12 @@ class TimedExecutor : public Executor {
     std::exit(1);
   }
   ~TimedExecutor() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
+    queue_.Stop();
     worker_.join();
   }
 
-  void Submit(const StepPlan& plan) override {
-    {
-      const std::lock_guard lock(mutex_);
-      plans_.push_back(&plan);
-    }
-    changed_.notify_all();
-  }
-
-  void Wait(StepResult* result) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !results_.empty(); });
-    std::swap(*result, results_.front());
-    results_.pop_front();
-  }
+  void Submit(const StepPlan& plan) override { queue_.Push(plan); }
+  void Wait(StepResult* result) override { queue_.Take(result); }
 
   // Of the counted steps, once the engine is done.
   const Totals& kept() const { return kept_; }
@@ -108,14 +90,8 @@ class TimedExecutor : public Executor {
   }
 
   void Loop(runtime::ModelRunner& runner) {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !plans_.empty(); });
-      if (stop_) return;
-      const StepPlan& plan = *plans_.front();
-      plans_.pop_front();
-      lock.unlock();
-      const bool decodes = plan.total_tokens == streams_ && static_cast<int32_t>(plan.rows.size()) == streams_;
+    while (const StepPlan* const plan = queue_.Next()) {
+      const bool decodes = plan->total_tokens == streams_ && static_cast<int32_t>(plan->rows.size()) == streams_;
       counted_ = decodes ? counted_ + 1 : 0;
       if (counted_ == kSkipped) {
         std::fill(std::begin(bench::seconds), std::end(bench::seconds), 0.0);
@@ -123,12 +99,10 @@ class TimedExecutor : public Executor {
         totals_.runner = 0.0;
       }
       const Clock::time_point start = Clock::now();
-      StepResult result = runner.Execute(plan);
+      StepResult result = runner.Execute(*plan);
       totals_.runner += Seconds(Clock::now() - start);
       if (counted_ == kSkipped + kSteps - 1) Keep();
-      lock.lock();
-      results_.push_back(std::move(result));
-      changed_.notify_all();
+      queue_.Answer(std::move(result));
     }
   }
 
@@ -142,11 +116,7 @@ class TimedExecutor : public Executor {
   int32_t counted_ = 0;  // steps in a row in which all streams decode
   Clock::time_point begin_;
   Totals totals_, kept_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<const StepPlan*> plans_;
-  std::deque<StepResult> results_;
-  bool stop_ = false;
+  bench::PlanQueue queue_;
   std::thread worker_;
 };
 

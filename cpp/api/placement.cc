@@ -87,10 +87,11 @@ Status MeasureDevice(const EngineConfig& config, const runtime::DeviceMemoryUse&
   note("staging_bytes", use.staging_bytes, "inputs of a step, block tables, attention workspace");
   note("gpu_other_bytes", use.other_bytes, "context, kernels, libraries and rope tables: what else the dry step took");
   note("graph_reserve_bytes", use.graph_reserve_bytes, "set aside for captured graphs");
+  note("tally_reserve_bytes", use.tally_reserve_bytes, "set aside for the token counts of requests with penalties");
   const double share = double{config.cache.gpu_memory_utilization};
   const auto allowed = static_cast<int64_t>(static_cast<double>(use.total_bytes) * share);
-  const int64_t used = use.total_bytes - use.free_bytes + use.graph_reserve_bytes;
-  facts->available_bytes = std::max<int64_t>(1, use.free_bytes - use.graph_reserve_bytes);
+  const int64_t used = use.total_bytes - use.free_bytes + use.reserve_bytes();
+  facts->available_bytes = std::max<int64_t>(1, use.free_bytes - use.reserve_bytes());
   facts->kv_budget_bytes = std::min(allowed - used, facts->available_bytes);
   facts->kv_budget_reason = "gpu_memory_utilization of " + Bytes(use.total_bytes) + " bytes (" + Bytes(allowed) +
                             ") less the " + Bytes(used) + " in use";
@@ -102,7 +103,8 @@ Status MeasureDevice(const EngineConfig& config, const runtime::DeviceMemoryUse&
       Bytes(use.total_bytes) + " bytes of " + use.device + ", in use are " + Bytes(used) + " (others " +
       Bytes(use.total_bytes - use.free_bytes_at_start) + ", weights " + Bytes(use.weight_bytes) + ", activations " +
       Bytes(use.activation_bytes) + ", staging " + Bytes(use.staging_bytes) + ", context and libraries " +
-      Bytes(use.other_bytes) + ", graphs " + Bytes(use.graph_reserve_bytes) + ")");
+      Bytes(use.other_bytes) + ", graphs " + Bytes(use.graph_reserve_bytes) + ", counts of penalties " +
+      Bytes(use.tally_reserve_bytes) + ")");
 }
 
 }  // namespace fastllm::api

@@ -48,10 +48,6 @@ function(fastllm_test name)
     target_compile_options(${name} PRIVATE -O1)
   endif()
   target_link_libraries(${name} PRIVATE ${A_LINK} GTest::gtest GTest::gtest_main fastllm_flags)
-  list(LENGTH A_SOURCES files)
-  if(files GREATER 2)
-    fastllm_precompile(${name} <gtest/gtest.h>)
-  endif()
   # Found when ctest runs, not at build time: a program that cannot start fails the tests, not the build.
   gtest_discover_tests(${name} TEST_PREFIX "${name}:" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 600)

@@ -16,6 +16,7 @@ runtime::DeviceMemoryUse Use() {
   use.staging_bytes = 10;
   use.other_bytes = 40;
   use.graph_reserve_bytes = 25;
+  use.tally_reserve_bytes = 15;
   use.free_bytes = 550;  // 950 less the four
   return use;
 }
@@ -26,11 +27,11 @@ TEST(MeasureDevice, TheCacheGetsTheShareLessEverythingInUse) {
   DeviceFacts facts;
   std::vector<ResolvedValue> values;
   ASSERT_TRUE(MeasureDevice(config, Use(), &facts, &values).ok());
-  EXPECT_EQ(facts.kv_budget_bytes, 750 - (1000 - 550) - 25);
-  EXPECT_EQ(facts.available_bytes, 550 - 25);
+  EXPECT_EQ(facts.kv_budget_bytes, 750 - (1000 - 550) - 25 - 15);
+  EXPECT_EQ(facts.available_bytes, 550 - 25 - 15);
   int64_t accounted = 0;
   for (const ResolvedValue& v : values) {
-    if (v.name != "gpu_total_bytes" && v.name != "graph_reserve_bytes") accounted += std::stoll(v.value);
+    if (v.name != "gpu_total_bytes" && !v.name.ends_with("_reserve_bytes")) accounted += std::stoll(v.value);
   }
   EXPECT_EQ(accounted, 1000 - 550);  // every byte in use has a name
 }
@@ -41,7 +42,7 @@ TEST(MeasureDevice, NoMoreThanIsFree) {
   DeviceFacts facts;
   std::vector<ResolvedValue> values;
   ASSERT_TRUE(MeasureDevice(config, Use(), &facts, &values).ok());
-  EXPECT_EQ(facts.kv_budget_bytes, 525);
+  EXPECT_EQ(facts.kv_budget_bytes, 510);
 }
 
 TEST(MeasureDevice, NothingLeftIsAnErrorThatNamesTheParts) {
@@ -51,8 +52,9 @@ TEST(MeasureDevice, NothingLeftIsAnErrorThatNamesTheParts) {
   std::vector<ResolvedValue> values;
   const Status status = MeasureDevice(config, Use(), &facts, &values);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  for (const char* part : {"allows 400 of the 1000 bytes of a GPU", "in use are 475", "others 50", "weights 300",
-                           "activations 50", "staging 10", "context and libraries 40", "graphs 25"}) {
+  for (const char* part :
+       {"allows 400 of the 1000 bytes of a GPU", "in use are 490", "others 50", "weights 300", "activations 50",
+        "staging 10", "context and libraries 40", "graphs 25", "counts of penalties 15"}) {
     EXPECT_NE(status.message().find(part), std::string::npos) << part << " is not in: " << status.message();
   }
   config.cache.kv_cache_memory_bytes = 100;  // asked for in bytes: the share does not matter

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -98,6 +99,49 @@ class SchedulerTest : public ::testing::Test {
   std::unique_ptr<KvCheckingExecutor> executor_;
   std::map<RequestId, std::vector<TokenId>> outputs_;
   std::map<RequestId, SequenceUpdate> updates_;
+};
+
+// The same with several steps in flight.
+class InFlightTest : public SchedulerTest {
+ protected:
+  // Plans a step and leaves it in flight; its rows.
+  std::string Plan() {
+    StepPlan plan = scheduler().Schedule();
+    std::string rows = Rows(plan);
+    if (!plan.rows.empty()) in_flight_.push_back(std::move(plan));
+    return rows;
+  }
+
+  // Runs the oldest plan in flight and applies its result.
+  std::vector<SequenceUpdate> Complete() {
+    const StepPlan plan = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    std::vector<SequenceUpdate> updates = scheduler().Update(plan, executor_->Run(plan));
+    for (const SequenceUpdate& update : updates) {
+      outputs_[update.id].insert(outputs_[update.id].end(), update.new_tokens.begin(), update.new_tokens.end());
+      updates_[update.id] = update;
+    }
+    return updates;
+  }
+
+  // As many steps in flight as there may be at all times, until nothing is left.
+  void RunAll() {
+    while (scheduler().HasWork()) {
+      while (!Plan().empty()) Planned();
+      ASSERT_FALSE(in_flight_.empty());
+      Complete();
+    }
+    while (!in_flight_.empty()) Complete();
+  }
+
+  // After each plan of RunAll().
+  virtual void Planned() {}
+
+  std::vector<TokenId> Model(RequestId id, int32_t prompt, int32_t count) {
+    return FakeOutput(*Make(id, Range(prompt, static_cast<TokenId>(id) * 1000)), kFixtureVocab, count);
+  }
+
+  std::deque<StepPlan> in_flight_;
 };
 
 }  // namespace fastllm

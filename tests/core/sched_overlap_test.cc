@@ -1,7 +1,6 @@
 // Overlapped scheduling: step N+1 is planned before the result of step N is known.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -12,46 +11,9 @@
 namespace fastllm {
 namespace {
 
-class OverlapTest : public SchedulerTest {
+class OverlapTest : public InFlightTest {
  protected:
-  // Plans a step and leaves it in flight; its rows.
-  std::string Plan() {
-    StepPlan plan = scheduler().Schedule();
-    std::string rows = Rows(plan);
-    if (!plan.rows.empty()) in_flight_.push_back(std::move(plan));
-    return rows;
-  }
-
-  // Runs the oldest plan in flight and applies its result.
-  std::vector<SequenceUpdate> Complete() {
-    const StepPlan plan = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    std::vector<SequenceUpdate> updates = scheduler().Update(plan, executor_->Run(plan));
-    for (const SequenceUpdate& update : updates) {
-      outputs_[update.id].insert(outputs_[update.id].end(), update.new_tokens.begin(), update.new_tokens.end());
-      updates_[update.id] = update;
-    }
-    return updates;
-  }
-
-  // Two steps in flight at all times, until nothing is left.
-  void RunAll() {
-    while (scheduler().HasWork()) {
-      while (!Plan().empty()) {
-      }
-      ASSERT_FALSE(in_flight_.empty());
-      Complete();
-    }
-    while (!in_flight_.empty()) Complete();
-  }
-
   const StepPlan& Last() const { return in_flight_.back(); }
-
-  std::vector<TokenId> Model(RequestId id, int32_t prompt, int32_t count) {
-    return FakeOutput(*Make(id, Range(prompt, static_cast<TokenId>(id) * 1000)), kFixtureVocab, count);
-  }
-
-  std::deque<StepPlan> in_flight_;
 };
 
 TEST_F(OverlapTest, ADecodeIsPlannedWhileItsTokenIsInFlight) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,31 +12,9 @@
 namespace fastllm {
 namespace {
 
-class PipelineTest : public SchedulerTest {
+class PipelineTest : public InFlightTest {
  protected:
-  std::string Plan() {
-    StepPlan plan = scheduler().Schedule();
-    std::string rows = Rows(plan);
-    if (!plan.rows.empty()) in_flight_.push_back(std::move(plan));
-    return rows;
-  }
-
-  void Complete() {
-    const StepPlan plan = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    for (const SequenceUpdate& update : scheduler().Update(plan, executor_->Run(plan))) {
-      outputs_[update.id].insert(outputs_[update.id].end(), update.new_tokens.begin(), update.new_tokens.end());
-    }
-  }
-
-  void RunAll() {
-    while (scheduler().HasWork()) {
-      while (!Plan().empty()) ExpectNoSequenceTwice();
-      ASSERT_FALSE(in_flight_.empty());
-      Complete();
-    }
-    while (!in_flight_.empty()) Complete();
-  }
+  void Planned() override { ExpectNoSequenceTwice(); }
 
   void ExpectNoSequenceTwice() {
     std::set<RequestId> seen;
@@ -45,12 +22,6 @@ class PipelineTest : public SchedulerTest {
       for (const ScheduledRow& row : plan.rows) EXPECT_TRUE(seen.insert(row.id).second) << row.id;
     }
   }
-
-  std::vector<TokenId> Model(RequestId id, int32_t prompt, int32_t count) {
-    return FakeOutput(*Make(id, Range(prompt, static_cast<TokenId>(id) * 1000)), kFixtureVocab, count);
-  }
-
-  std::deque<StepPlan> in_flight_;
 };
 
 TEST_F(PipelineTest, SequencesTakeTurns) {

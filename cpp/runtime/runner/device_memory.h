@@ -15,7 +15,11 @@ struct DeviceMemoryUse {
   int64_t staging_bytes = 0;        // what a step brings over, tables, ids, attention workspace
   int64_t other_bytes = 0;          // contexts, kernels, libraries: what else was taken up to the end of a dry step
   int64_t graph_reserve_bytes = 0;  // set aside for captured graphs
+  int64_t tally_reserve_bytes = 0;  // set aside for the counts of sequences with penalties, made when one comes
   int64_t free_bytes = 0;           // now
+
+  // What is set aside and not yet taken.
+  int64_t reserve_bytes() const { return graph_reserve_bytes + tally_reserve_bytes; }
 };
 
 }  // namespace fastllm::runtime

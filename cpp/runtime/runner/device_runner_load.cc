@@ -228,6 +228,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
   }
   use.other_bytes = free_at_start - memory.free_bytes - use.weight_bytes - use.activation_bytes - use.staging_bytes;
   use.graph_reserve_bytes = graphs_ == nullptr ? 0 : kGraphReserveBytes;
+  use.tally_reserve_bytes = TokenTallies::DeviceBytes(batch_);
   return use;
 }
 

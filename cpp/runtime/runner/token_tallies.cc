@@ -14,15 +14,22 @@ constexpr int32_t kMostSegments = 1024;
 constexpr size_t kIdsOffset = kMostSegments * sizeof(ops::CountSegment);
 constexpr size_t kBufferBytes = kIdsOffset + kMostIds * sizeof(int32_t);
 
+int64_t CountBytes(const BatchState& batch) {
+  return int64_t{batch.num_slots()} * batch.limits().vocab_size * static_cast<int64_t>(sizeof(ops::TokenTally));
+}
+
 }  // namespace
+
+int64_t TokenTallies::DeviceBytes(const BatchState& batch) {
+  return CountBytes(batch) + static_cast<int64_t>(kBufferBytes);
+}
 
 std::unique_ptr<TokenTallies> TokenTallies::Create(const ops::DeviceApi& device, ops::CountTokensFn count,
                                                    const BatchState& batch, const Placement& placement) {
   std::unique_ptr<TokenTallies> t(new TokenTallies(device, count));
-  const int64_t rows = batch.num_slots();
   const auto bytes = placement.Options(at::kByte);
   try {
-    t->counts_ = Empty({rows * batch.limits().vocab_size * static_cast<int64_t>(sizeof(ops::TokenTally))}, bytes);
+    t->counts_ = Empty({CountBytes(batch)}, bytes);
     t->stage_ = Empty({static_cast<int64_t>(kBufferBytes)}, bytes);
     for (char*& b : t->buffers_) b = static_cast<char*>(device.AllocatePinned(kBufferBytes));
   } catch (const std::exception&) {

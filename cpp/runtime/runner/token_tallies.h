@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 
 #include "ops/contract/device.h"
@@ -20,6 +21,9 @@ class TokenTallies {
  public:
   // Steps in flight and one more: as many buffers for ids on their way.
   static constexpr int kBuffers = 3;
+
+  // What Create() takes of the device.
+  static int64_t DeviceBytes(const BatchState& batch);
 
   // Null where the device has no room for them.
   static std::unique_ptr<TokenTallies> Create(const ops::DeviceApi& device, ops::CountTokensFn count,

@@ -20,9 +20,9 @@ using testing::ReferenceGreedy;
 using testing::ReferenceModel;
 using testing::Runner;
 using testing::Sequence;
-using testing::Source;
 using testing::Step;
 using testing::TinyConfig;
+using testing::TinySource;
 using testing::TinyWeights;
 
 TEST(DeviceRunner, LogitsEqualTheReferenceAtEveryPosition) {
@@ -158,11 +158,12 @@ TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
     kv.num_blocks = 17;
     return kv;
   };
-  auto runner = DeviceRunner::Create(Source(), options, nullptr);
+  auto runner = DeviceRunner::Create(TinySource(), options, nullptr);
   ASSERT_TRUE(runner.ok()) << runner.status().ToString();
   EXPECT_GT(seen.weight_bytes, 0);
   EXPECT_GT(seen.activation_bytes, 128 * 61 * 4);
   EXPECT_GT(seen.staging_bytes, 0);
+  EXPECT_GT(seen.tally_reserve_bytes, int64_t{2 * 8} * 61 * sizeof(ops::TokenTally));  // 8 sequences, 61 tokens
   StepPlan plan;
   NewSequence s = Sequence(1, Prompt(6, 2), 8);
   s.block_ids = {{16, 17}};  // 17 is past the cache
@@ -170,7 +171,7 @@ TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
   AddRow(plan, 1, 6, true);
   EXPECT_EQ(Step(**runner, plan).status.code(), StatusCode::kInternal);
   options.size_kv = [](const DeviceMemoryUse&) -> Result<KvConfig> { return Status::ResourceExhausted("no room"); };
-  EXPECT_EQ(DeviceRunner::Create(Source(), options, nullptr).status().message(), "no room");
+  EXPECT_EQ(DeviceRunner::Create(TinySource(), options, nullptr).status().message(), "no room");
 }
 
 TEST(DecodeLadder, SizesRiseToTheMost) {

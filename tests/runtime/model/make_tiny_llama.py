@@ -95,6 +95,12 @@ def family(case: str) -> str:
     return {"qwen2": "Qwen2", "qwen3": "Qwen3"}.get(case.split("_")[0], "Llama")
 
 
+def read(folder: Path, name: str) -> tuple[list[int], np.ndarray]:
+    """The ids of a folder that make() made, and logits that lie in it: [ids, vocabulary]."""
+    ids = [int(t) for t in (folder / "ids.txt").read_text().split()]
+    return ids, np.fromfile(folder / name, dtype=np.float32).reshape(len(ids), -1)
+
+
 def logits(model, ids: list[int]) -> np.ndarray:
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].float().numpy()

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/runner/model_runner.h"
-#include "tests/runtime/model/tiny_model.h"
+#include "tests/runtime/model/runner_support.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -18,35 +18,16 @@ using testing::ReferenceModel;
 using testing::TinyConfig;
 using testing::TinyWeights;
 
-constexpr int32_t kBlockSize = 4;
-
 std::unique_ptr<ModelRunner> Runner() {
-  RunnerOptions o;
-  o.sched.max_model_len = 96;
-  o.sched.max_num_seqs = 8;
-  o.sched.max_num_batched_tokens = 128;
-  o.kv.num_blocks = 200;
-  o.kv.block_size = kBlockSize;
-  o.num_threads = 2;
-  ModelSource s;
-  s.config = TinyConfig();
-  s.tensors = TinyWeights(s.config, 3);
-  auto r = ModelRunner::Create(std::move(s), o, nullptr);
+  auto r = ModelRunner::Create(testing::TinySource(), testing::TinyOptions(), nullptr);
   EXPECT_TRUE(r.ok()) << r.status().ToString();
   return std::move(r).value();
 }
 
 NewSequence Sequence(RequestId id, int32_t length) {
-  NewSequence s;
-  s.id = id;
-  for (int32_t i = 0; i < length; ++i) s.tokens.push_back((i * i * 7 + i * 13 + static_cast<int32_t>(id) * 29) % 61);
-  s.num_prompt_tokens = length;
+  NewSequence s = testing::Sequence(id, testing::Prompt(length, static_cast<int32_t>(id)), length);
   s.sampling.prompt_logprobs = 3;
   s.sampling.logprobs = LogprobsSpec{2, {}};
-  s.block_ids.resize(1);
-  for (int32_t b = 0; b * kBlockSize < length; ++b) {
-    s.block_ids[0].push_back(1 + (static_cast<int32_t>(id) + b * 8) % 199);
-  }
   return s;
 }
 

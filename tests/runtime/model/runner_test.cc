@@ -10,64 +10,26 @@
 #include "runtime/models/base/weight_map.h"
 #include "runtime/runner/model_runner.h"
 #include "runtime/tensor/tensors.h"
-#include "tests/runtime/model/tiny_model.h"
+#include "tests/runtime/model/runner_support.h"
 
 namespace fastllm::runtime {
 namespace {
 
+using testing::AddRow;
+using testing::kBlockSize;
 using testing::MemorySource;
+using testing::Prompt;
 using testing::ReferenceModel;
+using testing::Sequence;
 using testing::TinyConfig;
+using testing::TinyOptions;
+using testing::TinySource;
 using testing::TinyWeights;
 
-constexpr int32_t kBlockSize = 4;
-
-RunnerOptions Options() {
-  RunnerOptions o;
-  o.sched.max_model_len = 96;
-  o.sched.max_num_seqs = 8;
-  o.sched.max_num_batched_tokens = 128;
-  o.kv.num_blocks = 200;
-  o.kv.block_size = kBlockSize;
-  o.num_threads = 2;
-  return o;
-}
-
-ModelSource Source() {
-  ModelSource s;
-  s.config = TinyConfig();
-  s.tensors = TinyWeights(s.config, 3);
-  return s;
-}
-
 std::unique_ptr<ModelRunner> Runner() {
-  auto r = ModelRunner::Create(Source(), Options(), nullptr);
+  auto r = ModelRunner::Create(TinySource(), TinyOptions(), nullptr);
   EXPECT_TRUE(r.ok()) << r.status().ToString();
   return std::move(r).value();
-}
-
-std::vector<TokenId> Prompt(int32_t n, int32_t salt) {
-  std::vector<TokenId> t(n);
-  for (int32_t i = 0; i < n; ++i) t[i] = (i * i * 7 + i * 13 + salt * 29) % 61;
-  return t;
-}
-
-// Blocks scattered over the pool, so that a table read wrongly shows.
-NewSequence Sequence(RequestId id, std::vector<TokenId> tokens, int32_t total) {
-  NewSequence s;
-  s.id = id;
-  s.num_prompt_tokens = static_cast<int32_t>(tokens.size());
-  s.tokens = std::move(tokens);
-  s.block_ids.resize(1);
-  for (int32_t b = 0; b * kBlockSize < total; ++b) {
-    s.block_ids[0].push_back(1 + (static_cast<int32_t>(id) + b * 8) % 199);
-  }
-  return s;
-}
-
-void AddRow(StepPlan& plan, RequestId id, int32_t count, bool sample) {
-  plan.rows.push_back({id, count, sample});
-  plan.total_tokens += count;
 }
 
 std::vector<float> RunChunks(ModelRunner& runner, RequestId id, const std::vector<TokenId>& tokens, int32_t chunk) {
@@ -142,7 +104,7 @@ TEST(RunnerTest, UnusableLogitsConcernTheirOwnRowAlone) {
   ModelSource source;
   source.config = TinyConfig();
   source.tensors = std::move(weights);
-  auto runner = ModelRunner::Create(std::move(source), Options(), nullptr);
+  auto runner = ModelRunner::Create(std::move(source), TinyOptions(), nullptr);
   ASSERT_TRUE(runner.ok()) << runner.status().ToString();
 
   std::vector<TokenId> poisoned = Prompt(9, 1), healthy = Prompt(14, 2), out;
@@ -258,7 +220,7 @@ struct BadPlan {
 class BadPlans : public ::testing::TestWithParam<BadPlan> {};
 
 TEST_P(BadPlans, GiveAStatusThatNamesTheFault) {
-  auto executor = MakeLocalExecutor(Source(), Options(), nullptr);
+  auto executor = MakeLocalExecutor(TinySource(), TinyOptions(), nullptr);
   ASSERT_TRUE(executor.ok()) << executor.status().ToString();
   StepPlan plan;
   plan.step_id = 9;
@@ -304,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Each, BadPlans, ::testing::ValuesIn(kBadPlans),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ExecutorTest, TwoPlansInFlightRunInOrderAndTheSecondTakesTheTokenOfTheFirst) {
-  auto executor = MakeLocalExecutor(Source(), Options(), nullptr);
+  auto executor = MakeLocalExecutor(TinySource(), TinyOptions(), nullptr);
   ASSERT_TRUE(executor.ok()) << executor.status().ToString();
   const auto prompt = Prompt(9, 1);
   StepPlan first, second;
@@ -328,7 +290,7 @@ TEST(ExecutorTest, TwoPlansInFlightRunInOrderAndTheSecondTakesTheTokenOfTheFirst
 }
 
 TEST(ExecutorTest, IsDestroyedWithPlansInFlight) {
-  auto executor = MakeLocalExecutor(Source(), Options(), nullptr);
+  auto executor = MakeLocalExecutor(TinySource(), TinyOptions(), nullptr);
   ASSERT_TRUE(executor.ok());
   std::array<StepPlan, 2> plans;  // the executor reads them where they are
   for (int i = 0; i < 2; ++i) {
@@ -347,7 +309,7 @@ Status LoadWith(const std::function<void(MemorySource&, ModelConfig&)>& change) 
   auto weights = TinyWeights(source.config, 3);
   change(*weights, source.config);
   source.tensors = std::move(weights);
-  return MakeLocalExecutor(std::move(source), Options(), nullptr).status();
+  return MakeLocalExecutor(std::move(source), TinyOptions(), nullptr).status();
 }
 
 TEST(LoadTest, NamesAMissingAWrongAndAnUnusedTensor) {

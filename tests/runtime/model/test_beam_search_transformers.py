@@ -5,24 +5,11 @@ it is divided by changes no order. So the end of sequence is left out; scores of
 search by hand (tests/bindings/test_beam_search.py).
 """
 
-import importlib.util
-import pathlib
-
+import make_tiny_llama as maker
 import pytest
 import torch
 
 from fastllm_core import LLM, BeamSearchParams
-
-
-def load_maker():
-    path = pathlib.Path(__file__).parent / "make_tiny_llama.py"
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 
 PROMPTS = [[3, 77, 400, 12, 9, 255], [501] * 20, list(range(100, 133))]
 

@@ -1,10 +1,10 @@
 """8-bit floats in linear layers and KV cache: logits against the same arithmetic in torch, from floats and from stored
 8-bit weights."""
 
-import importlib.util
 import json
 import pathlib
 
+import make_tiny_llama as maker
 import numpy as np
 import pytest
 import torch
@@ -18,16 +18,6 @@ ROW_BOUND = 1e-4
 # logits, as a share of what 8 bits themselves change.
 SHARE = 0.6
 KV_BOUND = 5e-3
-
-
-def load_maker():
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", HERE / "make_tiny_llama.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 
 
 def to_fp8(x: torch.Tensor, dim: int | None = -1) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,22 +1,9 @@
 """Sampling defaults that a GGUF file carries (general.sampling.*)."""
 
-import importlib.util
-import pathlib
-
 import gguf
+import make_tiny_llama as maker
 
 from fastllm_core import LLM, SamplingParams
-
-
-def load_maker():
-    path = pathlib.Path(__file__).parent / "make_tiny_llama.py"
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 
 
 class WithDefaults(gguf.GGUFWriter):

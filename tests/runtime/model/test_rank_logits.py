@@ -1,8 +1,8 @@
 """Tiny models over several ranks, from files: the logits of transformers, or of one rank for quantised blocks."""
 
-import importlib.util
 import pathlib
 
+import make_tiny_llama as maker
 import numpy as np
 import pytest
 from fastllm_core._C._core_testing import LogitProbe
@@ -14,32 +14,6 @@ SAME = 1e-5  # relative, of one rank's
 HERE = pathlib.Path(__file__).parent
 
 
-def load_maker():
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", HERE / "make_tiny_llama.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """made(case) -> its folder, built at first use."""
-    out = tmp_path_factory.mktemp("tiny-models")
-    maker = load_maker()
-
-    def make(case: str) -> pathlib.Path:
-        if not (out / case).exists():
-            maker.make(case, out)
-        return out / case
-
-    return make
-
-
-def read(folder: pathlib.Path, name: str) -> tuple[list[int], np.ndarray]:
-    ids = [int(t) for t in (folder / "ids.txt").read_text().split()]
-    return ids, np.fromfile(folder / name, dtype=np.float32).reshape(len(ids), -1)
-
-
 def logits(path: pathlib.Path, ids: list[int], tensor: int, pipeline: int, **options) -> np.ndarray:
     probe = LogitProbe(str(path), tensor_parallel_size=tensor, pipeline_parallel_size=pipeline, **options)
     return probe.logits(ids, chunk=40)
@@ -49,7 +23,7 @@ def logits(path: pathlib.Path, ids: list[int], tensor: int, pipeline: int, **opt
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
 def test_safetensors(made, case, tensor, pipeline):
     folder = made(case)
-    ids, expected = read(folder, "expected.f32")
+    ids, expected = maker.read(folder, "expected.f32")
     layout = "sharded" if pipeline > 1 else "hf"
     got = logits(folder / layout, ids, tensor, pipeline)
     assert float(np.abs(got - expected).max()) <= BOUND
@@ -62,7 +36,7 @@ def test_safetensors(made, case, tensor, pipeline):
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 2)])
 def test_gguf(made, type_name, cpu_precision, tensor, pipeline):
     path = made("plain") / f"{type_name}.gguf"
-    ids, _ = read(made("plain"), "expected.f32")
+    ids, _ = maker.read(made("plain"), "expected.f32")
     one = logits(path, ids, 1, 1, cpu_precision=cpu_precision, kv_cache_dtype="float32")
     got = logits(path, ids, tensor, pipeline, cpu_precision=cpu_precision, kv_cache_dtype="float32")
     # Activations are rounded to 8 bits where weights stay quantised, so a last bit may become a step of that rounding.
@@ -77,7 +51,7 @@ def test_sixteen_bits_as_stored(tmp_path, case, dtype, bound, tensor, pipeline):
     """Activations are rounded to bfloat16 where weights are, so a last bit may become a step of that rounding."""
     import torch
 
-    model = load_maker().build(case).to(getattr(torch, dtype))
+    model = maker.build(case).to(getattr(torch, dtype))
     model.save_pretrained(tmp_path)
     ids = list(range(5, 90))
     one = logits(tmp_path, ids, 1, 1, kv_cache_dtype="float32")
@@ -92,7 +66,7 @@ def test_sixteen_bits_as_stored(tmp_path, case, dtype, bound, tensor, pipeline):
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (2, 2)])
 def test_int8_of_floats_is_cut_between_its_blocks(made, tensor, pipeline):
     folder = made("qwen2")  # its GGUF file keeps the row order of the checkpoint
-    ids, _ = read(folder, "expected.f32")
+    ids, _ = maker.read(folder, "expected.f32")
     online = logits(folder / "hf", ids, tensor, pipeline, quantization="int8")
     assert np.array_equal(online, logits(folder / "Q8_0.gguf", ids, tensor, pipeline))
 
@@ -101,7 +75,7 @@ def test_int8_of_floats_is_cut_between_its_blocks(made, tensor, pipeline):
 def test_fp8(made, tensor, pipeline):
     """Scales follow the rows; activations have one for each token and rank, so their rounding differs."""
     folder = made("plain") / "hf"
-    ids, exact = read(made("plain"), "expected.f32")
+    ids, exact = maker.read(made("plain"), "expected.f32")
     one = logits(folder, ids, 1, 1, quantization="fp8")
     got = logits(folder, ids, tensor, pipeline, quantization="fp8")
     loss = float(np.abs(one - exact).mean())

@@ -5,9 +5,9 @@ is what may be lost here. Online int8 has an exact reference: the file that the 
 weights.
 """
 
-import importlib.util
 import pathlib
 
+import make_tiny_llama as maker
 import numpy as np
 import pytest
 import torch
@@ -16,16 +16,6 @@ from fastllm_core._C._core_testing import LogitProbe
 HERE = pathlib.Path(__file__).parent
 EXACT_BOUND = 1e-3
 CASES = ["plain", "tied", "biases", "head_dim", "qwen2", "qwen3_tied"]
-
-
-def load_maker():
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", HERE / "make_tiny_llama.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 IDS = torch.randint(3, maker.BASE["vocab_size"], (90,), generator=torch.Generator().manual_seed(7)).tolist()
 
 
@@ -50,19 +40,6 @@ def rounded(tmp_path_factory):
             own = maker.logits(model, IDS)
             made[case, dtype] = (folder, maker.logits(cast(model, torch.float32), IDS), own)
         return made[case, dtype]
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def gguf_folder(tmp_path_factory):
-    """gguf_folder(case) -> the folder that make_tiny_llama.py makes for it."""
-    out = tmp_path_factory.mktemp("tiny")
-
-    def make(case: str) -> pathlib.Path:
-        if not (out / case).exists():
-            maker.make(case, out)
-        return out / case
 
     return make
 
@@ -94,7 +71,7 @@ def test_float16_checkpoints(rounded, case):
 
 
 @pytest.mark.parametrize("type_name", ["F16", "BF16"])
-def test_gguf_of_sixteen_bits(gguf_folder, tmp_path, type_name):
+def test_gguf_of_sixteen_bits(made, tmp_path, type_name):
     model = maker.build("plain")
     held = maker.write_gguf(model, tmp_path / "model.gguf", type_name, "llama")
     twin = maker.build("plain")
@@ -117,8 +94,8 @@ def test_bits_do_not_depend_on_chunks_or_threads(rounded, dtype):
 
 
 @pytest.mark.parametrize("case", ["qwen2", "qwen3"])  # their GGUF files keep the row order of the checkpoint
-def test_online_int8_equals_the_file_that_gguf_quantises(gguf_folder, case):
-    folder = gguf_folder(case)
+def test_online_int8_equals_the_file_that_gguf_quantises(made, case):
+    folder = made(case)
     online = LogitProbe(str(folder / "hf"), quantization="int8").logits(IDS, 32)
     assert np.array_equal(online, LogitProbe(str(folder / "Q8_0.gguf")).logits(IDS, 32))
 
@@ -131,7 +108,7 @@ def test_online_int8_of_bfloat16(tmp_path):
     assert np.array_equal(online, LogitProbe(str(tmp_path / "Q8_0.gguf")).logits(IDS, 32))
 
 
-def test_online_int8_through_the_engine(rounded, gguf_folder):
+def test_online_int8_through_the_engine(rounded, made):
     from fastllm_core import LLM, SamplingParams
     from fastllm_core.errors import InvalidArgumentError
 
@@ -147,4 +124,4 @@ def test_online_int8_through_the_engine(rounded, gguf_folder):
     with pytest.raises(InvalidArgumentError, match=r'quantization is "int8" and cpu_precision "float32"'):
         LLM(folder, quantization="int8", cpu_precision="float32", **options)
     with pytest.raises(InvalidArgumentError, match=r'quantization is "int8", but .* no matrix of floats'):
-        LLM(str(gguf_folder("plain") / "Q8_0.gguf"), quantization="int8", **options)
+        LLM(str(made("plain") / "Q8_0.gguf"), quantization="int8", **options)

@@ -1,45 +1,17 @@
 """Logits of tiny random Llamas against transformers in float32, at every position, from every file format."""
 
-import importlib.util
 import pathlib
 import shutil
 
+import make_tiny_llama as maker
 import numpy as np
 import pytest
 from fastllm_core._C._core_testing import LogitProbe
 
 BOUND = 1e-3
 HERE = pathlib.Path(__file__).parent
-
-
-def load_maker():
-    spec = importlib.util.spec_from_file_location("make_tiny_llama", HERE / "make_tiny_llama.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 HF_RUNS = [(case, layout) for case in maker.CASES for layout in ("hf", "sharded")]
 GGUF_RUNS = [(case, t) for case in maker.GGUF_CASES for t in maker.GGUF_TYPES]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """made(case) -> its folder, built at first use."""
-    out = tmp_path_factory.mktemp("tiny-llamas")
-
-    def make(case: str) -> pathlib.Path:
-        if not (out / case).exists():
-            maker.make(case, out)
-        return out / case
-
-    return make
-
-
-def read(folder: pathlib.Path, name: str) -> tuple[list[int], np.ndarray]:
-    ids = [int(t) for t in (folder / "ids.txt").read_text().split()]
-    return ids, np.fromfile(folder / name, dtype=np.float32).reshape(len(ids), -1)
 
 
 def worst(path: pathlib.Path, ids: list[int], expected: np.ndarray, chunk: int) -> float:
@@ -53,7 +25,7 @@ def test_safetensors(made, case, layout):
     folder = made(case)
     shards = len(list((folder / layout).glob("*.safetensors")))
     assert (shards > 1) == (layout == "sharded")
-    ids, expected = read(folder, "expected.f32")
+    ids, expected = maker.read(folder, "expected.f32")
     for chunk in (7, len(ids)):
         assert worst(folder / layout, ids, expected, chunk) <= BOUND
 
@@ -61,7 +33,7 @@ def test_safetensors(made, case, layout):
 @pytest.mark.parametrize(("case", "type_name"), GGUF_RUNS)
 def test_gguf(made, case, type_name):
     folder = made(case)
-    ids, expected = read(folder, f"expected_{type_name}.f32")
+    ids, expected = maker.read(folder, f"expected_{type_name}.f32")
     for chunk in (16, len(ids)):
         assert worst(folder / f"{type_name}.gguf", ids, expected, chunk) <= BOUND
 
@@ -95,7 +67,7 @@ def test_every_tensor_class_is_used(made, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = made("biases")
-    ids, expected = read(folder, "expected.f32")
+    ids, expected = maker.read(folder, "expected.f32")
     tensors = load_file(folder / "hf" / "model.safetensors")
     shutil.copy(folder / "hf" / "config.json", tmp_path)
     kinds = {name.replace("layers.0.", "layers.1.").replace("layers.2.", "layers.1.") for name in tensors}
@@ -110,7 +82,7 @@ def test_qwen3_head_norms_are_used(made, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder = made("qwen3")
-    ids, expected = read(folder, "expected.f32")
+    ids, expected = maker.read(folder, "expected.f32")
     tensors = load_file(folder / "hf" / "model.safetensors")
     shutil.copy(folder / "hf" / "config.json", tmp_path)
     for name in ("model.layers.1.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight"):
@@ -123,7 +95,7 @@ def test_qwen3_head_norms_are_used(made, tmp_path):
 def test_the_device_runner_on_the_cpu(made, case):
     """The runner of the GPU with the CPU as its device: the same logits."""
     folder = made(case)
-    ids, expected = read(folder, "expected.f32")
+    ids, expected = maker.read(folder, "expected.f32")
     for chunk in (7, len(ids)):
         got = LogitProbe(str(folder / "hf"), device_runner=True).logits(ids, chunk)
         assert float(np.abs(got - expected).max()) <= BOUND
