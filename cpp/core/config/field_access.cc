@@ -5,40 +5,13 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/config/field_types.h"
 #include "core/config/number_text.h"
 #include "fastllm/config.h"
 #include "fastllm/sampling_params.h"
 
 namespace fastllm {
 namespace {
-
-template <typename T>
-struct Unwrapped {
-  using type = T;
-  static constexpr bool kOptional = false;
-};
-template <typename T>
-struct Unwrapped<std::optional<T>> {
-  using type = T;
-  static constexpr bool kOptional = true;
-};
-
-template <typename T>
-constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-
-template <typename T>
-constexpr std::string_view TypeName() {
-  if constexpr (std::is_same_v<T, bool>) return "bool";
-  if constexpr (std::is_same_v<T, int32_t>) return "int32";
-  if constexpr (std::is_same_v<T, int64_t>) return "int64";
-  if constexpr (std::is_same_v<T, float>) return "float";
-  if constexpr (std::is_same_v<T, std::string>) return "string";
-  if constexpr (std::is_same_v<T, std::vector<int32_t>>) return "list[int32]";
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list[string]";
-  if constexpr (std::is_same_v<T, std::vector<std::vector<int32_t>>>) return "list[list[int32]]";
-  if constexpr (std::is_same_v<T, std::vector<LogitBias>>) return "map[int32,float]";
-  if constexpr (std::is_same_v<T, JsonText>) return "json";
-}
 
 std::vector<std::string> SplitChoices(std::string_view choices) {
   std::vector<std::string> out;
