@@ -1,7 +1,8 @@
 // Times the quantised linear at the shapes of SmolLM2-135M.
 //   quant_bench [name filter] [threads]
 // One line per case: RESULT {"name", "value" and "reference" in microseconds (quantised, float32 linear), "ratio"},
-// with the rates reached: GB/s of weights read and G operations (two for each product) a second.
+// with the rates reached: GB/s of weights read and G operations (two for each product) a second. quant_linear is with
+// batch_invariant; quant_linear_wide, of kWideRows rows and more, is without, and its reference is the one with.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -51,9 +52,9 @@ class Bench {
   }
 
   void Run(QuantFormat format, const Shape& s, int rows) {
-    const std::string name = std::string("ops.quant_linear.") + TraitsOf(format).name + "." + s.name + "." +
-                             std::to_string(rows) + "row.t" + std::to_string(context_.num_threads);
-    if (name.find(filter_) == std::string::npos) return;
+    const std::string name = std::string(TraitsOf(format).name) + "." + s.name + "." + std::to_string(rows) + "row.t" +
+                             std::to_string(context_.num_threads);
+    if (("ops.quant_linear." + name).find(filter_) == std::string::npos) return;
     std::vector<float> x(static_cast<size_t>(rows) * s.k), out(static_cast<size_t>(rows) * s.n);
     std::mt19937_64 rng(1);
     std::normal_distribution<float> normal;
@@ -61,20 +62,27 @@ class Bench {
     const int64_t bytes = PackedBytes(format, s.n, s.k);
     const int64_t copies = kPoolBytes / bytes;
     int64_t turn = 0;
-    const double us = Time([&] {
-      const QuantWeight w = {pool_ + turn++ % copies * bytes, s.n, s.k, format};
-      quant_({out.data(), x.data(), &w, nullptr, 1, rows, s.n, s.k, 16}, context_);
-    });
+    const auto time = [&](bool batch_invariant) {
+      return Time([&] {
+        const QuantWeight w = {pool_ + turn++ % copies * bytes, s.n, s.k, format};
+        quant_({out.data(), x.data(), &w, nullptr, 1, rows, s.n, s.k, 16, batch_invariant}, context_);
+      });
+    };
+    const auto print = [&](const std::string& op, double us, double reference) {
+      std::printf(
+          "RESULT {\"name\": \"ops.%s.%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, \"ratio\": %.2f, "
+          "\"gb_per_s\": %.1f, \"gop_per_s\": %.0f}\n",
+          op.c_str(), name.c_str(), us, reference, reference / us, bytes / us * 1e-3, 2e-3 * s.n * s.k * rows / us);
+      std::fflush(stdout);
+    };
+    const double us = time(true);
     double reference = 0.0;
     if (int64_t{s.n} * s.k * 4 <= kPoolBytes) {
       LinearParams p{out.data(), x.data(), pool_, nullptr, rows, s.n, s.k};
       reference = Time([&] { float_(p, context_); });
     }
-    std::printf(
-        "RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": %.2f, \"ratio\": %.2f, "
-        "\"gb_per_s\": %.1f, \"gop_per_s\": %.0f}\n",
-        name.c_str(), us, reference, reference / us, bytes / us * 1e-3, 2e-3 * s.n * s.k * rows / us);
-    std::fflush(stdout);
+    print("quant_linear", us, reference);
+    if (rows >= kWideRows) print("quant_linear_wide", time(false), us);
   }
 
  private:

@@ -38,17 +38,18 @@ void BindTestingModel(py::module_& m) {
       .def(py::init([](const std::string& path, int32_t num_threads, const std::string& cpu_precision,
                        const std::string& kv_cache_dtype, const std::string& device, const std::string& dtype,
                        const std::string& attention_backend, const std::string& quantization, bool device_runner,
-                       int32_t tensor_parallel_size, int32_t pipeline_parallel_size) {
+                       int32_t tensor_parallel_size, int32_t pipeline_parallel_size, bool batch_invariant) {
              py::gil_scoped_release release;
              return ValueOrThrow(runtime::LogitProbe::Create(
                  path, num_threads,
                  {device, dtype, cpu_precision, kv_cache_dtype, attention_backend, quantization, device_runner,
-                  tensor_parallel_size, pipeline_parallel_size}));
+                  tensor_parallel_size, pipeline_parallel_size, batch_invariant}));
            }),
            py::arg("model"), py::arg("num_threads") = 1, py::arg("cpu_precision") = "auto",
            py::arg("kv_cache_dtype") = "auto", py::arg("device") = "cpu", py::arg("dtype") = "float32",
            py::arg("attention_backend") = "auto", py::arg("quantization") = "", py::arg("device_runner") = false,
-           py::arg("tensor_parallel_size") = 1, py::arg("pipeline_parallel_size") = 1)
+           py::arg("tensor_parallel_size") = 1, py::arg("pipeline_parallel_size") = 1,
+           py::arg("batch_invariant") = false)
       .def_property_readonly("vocab_size", &runtime::LogitProbe::vocab_size)
       .def("logits", &Logits, py::arg("tokens"), py::arg("chunk"));
 }

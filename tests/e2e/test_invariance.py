@@ -1,4 +1,4 @@
-"""The same request gives the same ids whatever runs beside it and however its prompt is cut."""
+"""With batch_invariant the same request gives the same ids whatever runs beside it and however its prompt is cut."""
 
 import pytest
 from conftest import greedy, ids_of
@@ -20,26 +20,48 @@ def prompts(golden) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def alone(make_llm, prompts) -> list[list[int]]:
     """Reference of this file: one request at a time, no prefix cache, whole prompt in one step."""
-    llm = make_llm(enable_prefix_caching=False)
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False)
     return [ids_of(llm, [p], greedy(TOKENS))[0] for p in prompts]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 16])
 def test_batch_size(make_llm, prompts, alone, batch):
-    llm = make_llm(enable_prefix_caching=False)
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False)
     for at in range(0, len(prompts), batch):
         assert ids_of(llm, prompts[at : at + batch], greedy(TOKENS)) == alone[at : at + batch]
 
 
+def logprobs_of(llm, prompts: list[list[int]]) -> list[list[float]]:
+    params = SamplingParams(temperature=0, max_tokens=8, logprobs=0, prompt_logprobs=0, ignore_eos=True)
+    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
+
+    def values(entries) -> list[float]:
+        return [v.logprob for e in entries if e is not None for v in e.values()]
+
+    return [values(o.prompt_logprobs) + values(o.outputs[0].logprobs) for o in outputs]
+
+
+def test_log_probabilities_in_batches_of_64(make_llm, prompts):
+    """Bits, not only ids: of prompts and of what follows, in steps of one row and of many."""
+    many = [[*p[:40], 500 + i] for i, p in enumerate(prompts * 4)]
+    apart = make_llm(batch_invariant=True, enable_prefix_caching=False, max_num_batched_tokens=11, max_num_seqs=1)
+    whole = make_llm(batch_invariant=True, enable_prefix_caching=False, max_num_batched_tokens=512, max_num_seqs=64)
+    expected = logprobs_of(apart, many[::8])
+    assert logprobs_of(whole, many)[::8] == expected
+    assert logprobs_of(whole, many[::8][:3]) == expected[:3]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 16, 512])
 def test_prefill_chunk(make_llm, prompts, alone, chunk):
-    llm = make_llm(enable_prefix_caching=False, max_num_batched_tokens=chunk, max_num_seqs=min(chunk, 16))
+    llm = make_llm(
+        batch_invariant=True, enable_prefix_caching=False, max_num_batched_tokens=chunk, max_num_seqs=min(chunk, 16)
+    )
     some = prompts if chunk > 7 else prompts[:4]  # one token a step is slow on the 600-token prompt
     assert ids_of(llm, some, greedy(TOKENS)) == alone[: len(some)]
 
 
 def test_prefix_cache(make_llm, prompts, alone):
-    llm = make_llm(enable_prefix_caching=True)
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=True)
     first = ids_of(llm, prompts, greedy(TOKENS))
     before = llm.stats().prefix_hit_tokens
     second = ids_of(llm, prompts, greedy(TOKENS))
@@ -52,7 +74,7 @@ def test_prefix_cache(make_llm, prompts, alone):
 def test_preemption(make_llm, prompts, alone):
     """A pool that cannot hold the batch: sequences are preempted, recomputed, and end with the same ids."""
     short = [(p, a) for p, a in zip(prompts, alone, strict=True) if len(p) < 70]
-    llm = make_llm(enable_prefix_caching=False, num_gpu_blocks_override=14)
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False, num_gpu_blocks_override=14)
     before = llm.stats().preemptions
     got = ids_of(llm, [p for p, _ in short], greedy(TOKENS))
     assert got == [a for _, a in short]
@@ -62,7 +84,7 @@ def test_preemption(make_llm, prompts, alone):
 
 def test_seeded_sampling(make_llm, prompts):
     """Seeded requests draw the same ids alone and in a batch of other requests."""
-    llm = make_llm(enable_prefix_caching=False)
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False)
 
     def params(i: int) -> SamplingParams:
         return SamplingParams(temperature=0.9, top_p=0.95, top_k=50, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True)

@@ -14,7 +14,14 @@ namespace fastllm::ops {
 // and then, with a minimum,  acc = fma(m, s, acc),  s being scale_x times the sum of xq, or with x_group 16 the sum of
 // two such products.
 // So an element's bits depend on its row of x and of W alone: not on the rows beside it, threads or the arm.
+//
+// Without batch_invariant an arm may take calls of kWideRows rows and more another way (AMX does): x and the values of
+// the weight are rounded to bfloat16, those of the weight with ties either way and after an error of at most 2^-19 of
+// the largest of their block, and sums are float32. The bits then depend on the row of x and of W and on the arm, and
+// on whether there are so many rows.
+//
 // A NaN or infinity in a row of x makes that row of out NaN or infinite and no other.
+inline constexpr int32_t kWideRows = 12;
 struct QuantLinearParams {
   float* out = nullptr;                // [num_rows, n], n the sum over parts
   const float* x = nullptr;            // [num_rows, k]
@@ -25,8 +32,23 @@ struct QuantLinearParams {
   int32_t n = 0;
   int32_t k = 0;
   int32_t x_group = 32;  // 32, or 16: a third less error
+  bool batch_invariant = true;
 };
 using QuantLinearFn = void (*)(const QuantLinearParams&, const OpContext&);
+
+// out = (silu(x gate^T) * (x up^T)) down^T + bias as quant_linear without batch_invariant computes it; the result of
+// the product in brackets is rounded to bfloat16. gate and up are of one size and format. Optional: an arm that
+// computes in 8 bits alone has none.
+struct QuantMlpParams {
+  float* out = nullptr;               // [num_rows, down->n]; may be x
+  const float* x = nullptr;           // [num_rows, gate->k]
+  const QuantWeight* gate = nullptr;  // [inter, hidden]
+  const QuantWeight* up = nullptr;
+  const QuantWeight* down = nullptr;  // [n, inter]
+  const float* bias = nullptr;        // [n] or null
+  int32_t num_rows = 0;
+};
+using QuantMlpFn = void (*)(const QuantMlpParams&, const OpContext&);
 
 // out[t, :] = row ids[t] - first_id of a packed matrix, as floats; zeros for an id whose row it lacks (see
 // embedding.h).

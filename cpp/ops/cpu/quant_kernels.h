@@ -57,10 +57,43 @@ struct QuantPanelJob {
   int32_t panel_end;
 };
 
+// Rows of x rounded to bfloat16 (nearest even) for the products of many rows: tiles of 16 rows, [tile][k / 32][16][32].
+inline constexpr int32_t kWideTile = 16;
+static constexpr int64_t WideValues(int64_t rows, int64_t k) {
+  return (rows + kWideTile - 1) / kWideTile * kWideTile * k;
+}
+// Where row `row` starts; its next 32 values follow 512 further on.
+static constexpr int64_t WideRow(int64_t row, int64_t k) {
+  return row / kWideTile * kWideTile * k + row % kWideTile * 32;
+}
+
+// Panels of one part, or of the two parts of a gated product, against some of those rows.
+struct WideJob {
+  const QuantWeight* weight;
+  const QuantWeight* up;  // gated: goes with `weight` as the gate, of the same size and format; else null
+  const uint16_t* x;      // of row 0
+  float* out;             // of row 0 and the part's first column
+  const float* bias;      // of the part's first column, or null
+  int64_t out_stride;
+  uint16_t* gated;    // gated, in place of out: silu(gate) * up, in tiles as x has them
+  int32_t row_begin;  // a multiple of 32
+  int32_t row_end;
+  int32_t panel_begin;
+  int32_t panel_end;
+};
+
+// Products over the weight's values and x, both rounded to bfloat16.
+struct WideKernels {
+  // Rounds x[0, k) to a row of a tile.
+  void (*round)(const float* x, int64_t k, uint16_t* to);
+  void (*linear)(const WideJob& job);
+};
+
 struct QuantKernels {
   // Quantises row `row` of x, which belongs to the tile of `count` rows that starts at row `tile`.
   void (*quantize)(const float* x, const QuantRows& rows, int32_t tile, int32_t count, int32_t row);
   void (*linear)(const QuantPanelJob& job);
+  const WideKernels* wide = nullptr;  // null: the arm has none
 };
 
 // One row of a packed matrix as floats, [w.k].
@@ -70,5 +103,6 @@ extern const QuantKernels kPlainQuantKernels;
 extern const QuantKernels kAvx2QuantKernels;
 extern const QuantKernels kAvx512VnniQuantKernels;
 extern const QuantKernels kAmxQuantKernels;
+extern const WideKernels kAmxWideKernels;
 
 }  // namespace fastllm::ops::cpu

@@ -8,6 +8,7 @@
 #include "ops/cpu/drive.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/quant_kernels.h"
+#include "ops/cpu/wide_linear.h"
 
 namespace fastllm::ops::cpu {
 namespace {
@@ -127,6 +128,9 @@ void RunQuantLinear(const QuantKernels& kernels, const QuantLinearParams& p, con
   thread_local std::vector<std::byte> buffer;
   if (p.num_rows <= 0 || p.n <= 0) return;
   Check(p);
+  if (!p.batch_invariant && kernels.wide != nullptr && p.num_rows >= kWideRows) {
+    return RunWideLinear(*kernels.wide, p, ctx);
+  }
   const QuantRows rows = Planes(buffer).Lay(p);
   int64_t panels = 0;
   for (int32_t i = 0; i < p.num_parts; ++i) panels += NumPanels(p.parts[i].n);

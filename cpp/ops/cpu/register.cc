@@ -7,6 +7,7 @@
 #include "ops/cpu/drive.h"
 #include "ops/cpu/half_linear.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/wide_linear.h"
 
 namespace fastllm::ops {
 namespace {
@@ -105,6 +106,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   if (isa >= CpuIsa::kAmx) {
     Add(table, OpId::kQuantLinear, CpuIsa::kAmx, "cpu.quant_linear.f32.amx",
         &cpu::QuantLinearOp<cpu::kAmxQuantKernels>);
+    Add(table, OpId::kQuantMlp, CpuIsa::kAmx, "cpu.quant_mlp.f32.amx", &cpu::QuantMlpOp<cpu::kAmxWideKernels>);
   }
   if (isa >= CpuIsa::kAvx512Bf16) {
     Add(table, OpId::kPagedAttention, CpuIsa::kAvx512Bf16, "cpu.paged_attention.f32.avx512_bf16",

@@ -105,6 +105,7 @@ const char* OpName(OpId op) {
     case OpId::kNormLinear: return "norm_linear";
     case OpId::kLinearAdd: return "linear_add";
     case OpId::kNormQkv: return "norm_qkv";
+    case OpId::kQuantMlp: return "quant_mlp";
   }
   return "unknown";
 }

@@ -42,6 +42,7 @@ enum class OpId : uint8_t {
   kNormLinear,  // optional, these three: contract/fused_linear.h
   kLinearAdd,
   kNormQkv,
+  kQuantMlp,  // optional: contract/quant_linear.h
 };
 const char* OpName(OpId op);
 

@@ -89,6 +89,8 @@ class Builder {
   bool fuses() const { return fuses_; }
   void set_fuses(bool fuses) { fuses_ = fuses; }
 
+  bool batch_invariant() const { return linear_.batch_invariant; }
+
   int32_t max_positions() const { return max_positions_; }
   const Status& status() const { return status_; }  // the first refusal
 

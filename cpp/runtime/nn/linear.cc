@@ -20,6 +20,7 @@ constexpr int32_t kFineInputGroup = 16;
 
 Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts, Slice in, bool bias)
     : weight_(b.LinearMatrix(path + ".weight", out_parts, in)),
+      batch_invariant_(b.batch_invariant()),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
       half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
@@ -37,6 +38,7 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
 
 Linear::Linear(Builder& b, Param* weight)
     : weight_(weight),
+      batch_invariant_(b.batch_invariant()),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
       half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
@@ -53,6 +55,7 @@ void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(x.size(1));
   p.x_group = fine_input_ ? kFineInputGroup : kInputGroup;
+  p.batch_invariant = batch_invariant_;
   quant_linear_(p, ctx.op);
 }
 
@@ -99,8 +102,10 @@ void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::T
   } else {
     linear_(Params(x, y), ctx.op);
   }
-  SumOverRanks(ranks_, ctx.op, y);
+  AddRanks(ctx, y);
 }
+
+void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const { SumOverRanks(ranks_, ctx.op, y); }
 
 void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const {
   if (!weight_->is_fp8 || !in.norm.has_fp8()) {
@@ -127,7 +132,7 @@ void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const 
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(weight_->cols.size);
   fp8_.linear(p, ctx.op);
-  SumOverRanks(ranks_, ctx.op, y);
+  AddRanks(ctx, y);
 }
 
 void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {

@@ -16,7 +16,8 @@
 
 namespace fastllm::runtime {
 
-// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h) or is in 8-bit
+// y = x W^T + b, x rounded to 8 bits where the weight stays quantised (ops/contract/quant_linear.h; without
+// batch_invariant to bfloat16 where there are many rows and the backend is faster so) or is in 8-bit
 // floats (ops/contract/fp8.h), to bfloat16 where it stays bfloat16 (ops/contract/half_linear.h). Parameters:
 // <path>.weight [out, in] and, with bias, <path>.bias [out]. `out_parts` are the output sizes of the layers packed into
 // this one; their results lie side by side in y.
@@ -50,6 +51,14 @@ class Linear {
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
+  // Where the weight stays quantised: one for each part.
+  const std::vector<ops::QuantWeight>& packed() const { return weight_->packed; }
+  bool has_bias() const { return bias_ != nullptr; }
+  // What this rank's product adds, or null.
+  const void* bias() const { return adds_bias_ ? bias_->value.const_data_ptr() : nullptr; }
+  // Makes y, this rank's product, that of all ranks.
+  void AddRanks(const ForwardContext& ctx, const at::Tensor& y) const;
+
   // Whether the weight is whole and of the type of x, as the fused products want it.
   bool CanFuse(const at::Tensor& x) const;
   const void* weight_data() const { return weight_->value.const_data_ptr(); }
@@ -74,10 +83,10 @@ class Linear {
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
-  const void* bias() const { return adds_bias_ ? bias_->value.const_data_ptr() : nullptr; }
 
   Param* weight_;
   Param* bias_ = nullptr;
+  bool batch_invariant_;
   bool fine_input_ = false;
   bool adds_bias_ = false;               // of ranks that add their results one has the bias
   std::shared_ptr<Communicator> ranks_;  // whose results are added; null: this one's is all

@@ -11,7 +11,8 @@ GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice in
       gate_up_slot_(b.Buffer("gate_up", 2 * intermediate.size)),
       act_slot_(b.Buffer("mlp_act", intermediate.size)),
       silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)),
-      silu_mul_fp8_(b.OptionalOp<ops::SiluMulFp8Fn>(ops::OpId::kSiluMulFp8)) {}
+      silu_mul_fp8_(b.OptionalOp<ops::SiluMulFp8Fn>(ops::OpId::kSiluMulFp8)),
+      wide_(b.batch_invariant() ? nullptr : b.OptionalOp<ops::QuantMlpFn>(ops::OpId::kQuantMlp)) {}
 
 void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
   const int32_t rows = static_cast<int32_t>(x.size(0));
@@ -21,6 +22,7 @@ void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at:
     down_.Forward(ctx, act, out);
     return;
   }
+  if (CanForwardWide(rows)) return ForwardWide(ctx, x, out);
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, x, gate_up);
   Finish(ctx, gate_up, out);
@@ -34,6 +36,26 @@ void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const a
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, in.x.size(0));
   gate_up_.Forward(ctx, in, gate_up);
   Finish(ctx, gate_up, out);
+}
+
+bool GatedMlp::CanForwardWide(int32_t rows) const {
+  if (wide_ == nullptr || rows < ops::kWideRows || gate_up_.has_bias()) return false;
+  const auto &first = gate_up_.packed(), &second = down_.packed();
+  return first.size() == 2 && second.size() == 1 && first[0].format == first[1].format &&
+         first[0].n % ops::kQuantBlock == 0;
+}
+
+void GatedMlp::ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
+  ops::QuantMlpParams p;
+  p.out = out.mutable_data_ptr<float>();
+  p.x = x.const_data_ptr<float>();
+  p.gate = &gate_up_.packed()[0];
+  p.up = &gate_up_.packed()[1];
+  p.down = down_.packed().data();
+  p.bias = static_cast<const float*>(down_.bias());
+  p.num_rows = static_cast<int32_t>(x.size(0));
+  wide_(p, ctx.op);
+  down_.AddRanks(ctx, out);
 }
 
 void GatedMlp::Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const {

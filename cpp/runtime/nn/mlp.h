@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ops/contract/quant_linear.h"
 #include "ops/contract/silu_mul.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -34,12 +35,17 @@ class GatedMlp {
   // From the result of gate_up.
   void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const;
 
+  // All of it in one op, where quantised weights meet so many rows that the backend has one.
+  bool CanForwardWide(int32_t rows) const;
+  void ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
+
   Linear gate_up_;
   Linear down_;
   Scratch::Slot gate_up_slot_;
   Scratch::Slot act_slot_;
   ops::SiluMulFn silu_mul_;
   ops::SiluMulFp8Fn silu_mul_fp8_;  // null: the backend has none
+  ops::QuantMlpFn wide_;            // likewise, or rows must not depend on their number
 };
 
 }  // namespace fastllm::runtime

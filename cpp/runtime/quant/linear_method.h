@@ -17,6 +17,9 @@ struct LinearMethod {
   // Name of the method that the checkpoint states ("fp8", "compressed-tensors"): it holds the 8-bit weights and their
   // scales. Empty: its weights are floats, and made 8-bit ones while they are loaded.
   std::string stored;
+  // A row's bits are the same whatever the number of rows beside it: quantised weights then meet inputs of 8 bits in
+  // every step, also where many rows would be faster otherwise (ops/contract/quant_linear.h).
+  bool batch_invariant = false;
 
   // Of the layer with that module path. The output head stays as it is, as in vLLM.
   LinearKind KindOf(std::string_view module) const { return module.starts_with("lm_head") ? LinearKind::kPlain : kind; }

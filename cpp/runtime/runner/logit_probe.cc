@@ -114,6 +114,7 @@ Result<std::unique_ptr<LogitProbe>> LogitProbe::Create(const std::string& model_
   FASTLLM_ASSIGN_OR_RETURN(
       options.linear,
       ChooseLinearMethod(o.quantization.empty() ? std::nullopt : std::optional(o.quantization), source));
+  options.linear.batch_invariant = o.batch_invariant;
   options.quantize_int8 = o.quantization == "int8";
   options.kv_dtype = KvDType(o.kv_cache_dtype, UsesQuantized(source, options.keep_quantized, options.quantize_int8));
   return RankedLogitProbe::Create(source, options, o);

@@ -22,6 +22,7 @@ struct LogitProbeOptions {
   bool device_runner = false;        // the runner of the devices on the CPU too
   int32_t tensor_parallel_size = 1;  // as threads, on the CPU
   int32_t pipeline_parallel_size = 1;
+  bool batch_invariant = false;
 };
 
 class LogitProbe {

@@ -1,11 +1,9 @@
 // The quantised linear for AMX: tiles of 16 rows of x against the 16 rows of a panel, the values of k that share a
 // scale of x in one instruction. Integer sums are exact, and scales go onto them by the contract's formulas, so the
-// bits are those of the other arms, and jobs of few rows go to the AVX-512 kernel.
-#include <immintrin.h>
-
-#include <cstdint>
-
+// bits are those of the other arms, and jobs of few rows go to the AVX-512 kernel. amx_wide.cc is the faster product
+// whose bits differ.
 #include "ops/cpu/amx.h"
+#include "ops/cpu/isa/tiles.h"
 #include "ops/cpu/quant_kernels.h"
 
 namespace fastllm::ops::cpu {
@@ -312,6 +310,6 @@ void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count
 
 }  // namespace
 
-const QuantKernels kAmxQuantKernels = {Quantize, Linear};
+const QuantKernels kAmxQuantKernels = {Quantize, Linear, &kAmxWideKernels};
 
 }  // namespace fastllm::ops::cpu
