@@ -8,7 +8,7 @@ from conftest import EXACT, greedy
 
 from fastllm_core import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 
-OPTIONS = {"max_num_seqs": 16}
+OPTIONS = {"max_num_seqs": 16, "batch_invariant": True}
 
 
 def run(llm, prompt, params):
@@ -102,7 +102,9 @@ def test_prompt_logprobs_equal_the_output_logprobs_of_the_same_tokens(make_llm, 
 def test_prompt_logprobs_do_not_depend_on_chunks(make_llm, golden, chunk):
     prompt = golden[1]["prompt_ids"][:50]
     whole = run(make_llm(**OPTIONS), prompt, greedy(1, prompt_logprobs=2))
-    cut = run(make_llm(max_num_seqs=4, max_num_batched_tokens=chunk), prompt, greedy(1, prompt_logprobs=2))
+    cut = run(
+        make_llm(**{**OPTIONS, "max_num_seqs": 4}, max_num_batched_tokens=chunk), prompt, greedy(1, prompt_logprobs=2)
+    )
     for a, b in zip(whole.prompt_logprobs[1:], cut.prompt_logprobs[1:]):
         assert {t: e.logprob for t, e in a.items()} == pytest.approx({t: e.logprob for t, e in b.items()}, abs=1e-4)
 

@@ -45,7 +45,7 @@ def outcomes(llm, prompts, params) -> list[tuple]:
 def test_mixed_requests_on_and_off(make_llm, golden):
     prompts, params = mixed_load(golden)
     # A pool that is too small for all and a small step: chunks, prefix hits and preemptions take part.
-    options = {"num_gpu_blocks_override": 40, "max_num_seqs": 12, "max_num_batched_tokens": 96}
+    options = {"num_gpu_blocks_override": 40, "max_num_seqs": 12, "max_num_batched_tokens": 96, "batch_invariant": True}
     on = outcomes(make_llm(async_scheduling=True, **options), prompts, params)
     off = outcomes(make_llm(async_scheduling=False, **options), prompts, params)
     assert on == off

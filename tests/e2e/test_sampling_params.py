@@ -12,8 +12,8 @@ from fastllm_core.inputs import bad_word_tokens
 
 TOKENS = 8
 PROMPT = "one two three one two three one two"
-RAW = {"max_logprobs": -1, "logprobs_mode": "raw_logits", "max_num_seqs": 32}
-PROCESSED = {"max_logprobs": -1, "logprobs_mode": "processed_logprobs", "max_num_seqs": 32}
+RAW = {"max_logprobs": -1, "logprobs_mode": "raw_logits", "max_num_seqs": 32, "batch_invariant": True}
+PROCESSED = {**RAW, "logprobs_mode": "processed_logprobs"}
 
 
 @pytest.fixture(scope="module")

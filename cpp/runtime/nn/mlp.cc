@@ -1,5 +1,7 @@
 #include "runtime/nn/mlp.h"
 
+#include "runtime/tensor/tensors.h"
+
 namespace fastllm::runtime {
 
 GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, int32_t intermediate, bool bias)
@@ -47,8 +49,8 @@ bool GatedMlp::CanForwardWide(int32_t rows) const {
 
 void GatedMlp::ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
   ops::QuantMlpParams p;
-  p.out = out.mutable_data_ptr<float>();
-  p.x = x.const_data_ptr<float>();
+  p.out = DataOf<float>(out);
+  p.x = DataOf<const float>(x);
   p.gate = &gate_up_.packed()[0];
   p.up = &gate_up_.packed()[1];
   p.down = down_.packed().data();
