@@ -167,7 +167,7 @@ Ranks MemoryHub::RanksOf(int32_t rank) const {
     const auto at = static_cast<int32_t>(std::ranges::find(members, rank) - members.begin());
     return std::make_shared<MemoryCommunicator>(impl_, g->group, at, std::move(names));
   };
-  return {topology, communicator(topology.TensorGroup()), communicator(topology.PipelineGroup())};
+  return {topology, communicator(topology.TensorGroup()), communicator(topology.PipelineGroup()), nullptr};
 }
 
 void MemoryHub::Abort(const Status& why) {

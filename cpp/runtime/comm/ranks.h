@@ -13,6 +13,7 @@ struct Ranks {
   RankTopology topology;
   std::shared_ptr<Communicator> tensor;    // TensorGroup(): its rank() is tp_rank()
   std::shared_ptr<Communicator> pipeline;  // PipelineGroup(): its rank() is the stage
+  std::shared_ptr<Communicator> host;      // the tensor group over host memory, where `tensor` is over a device's
 };
 
 }  // namespace fastllm::runtime

@@ -69,7 +69,7 @@ Ranks ShmRanksOf(const ShmHubPlan& plan, char* memory, ShmTeam* team) {
     }
     return std::make_shared<ShmGroup>(std::move(group), team, plan.timeout, blame);
   };
-  return {topology, communicator(topology.TensorGroup()), communicator(topology.PipelineGroup())};
+  return {topology, communicator(topology.TensorGroup()), communicator(topology.PipelineGroup()), nullptr};
 }
 
 }  // namespace fastllm::runtime

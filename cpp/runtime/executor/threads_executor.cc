@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -59,12 +61,44 @@ struct Shared {
       named = failure;
     }
     if (size_kv != nullptr) size_kv->Break(named);
-    hub->Abort(named);
+    Abort(named);
     changed.notify_all();
+  }
+
+  // Ends the waits of ranks for each other.
+  void Abort(const Status& why) {
+    hub->Abort(why);
+    std::vector<std::shared_ptr<Communicator>> own;
+    {
+      const std::lock_guard lock(mutex);
+      aborted = why;
+      own = joined;
+    }
+    for (const auto& communicator : own) communicator->Abort(why);
+  }
+
+  // On a rank's thread.
+  Status Join(Ranks* ranks) {
+    if (!join) return Status::Ok();
+    ranks->host = ranks->tensor;
+    FASTLLM_RETURN_IF_ERROR(join(ranks));
+    Status why;
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& communicator : {ranks->tensor, ranks->pipeline}) {
+        if (communicator != nullptr) joined.push_back(communicator);
+      }
+      why = aborted;
+    }
+    if (!why.ok()) Abort(why);  // which has not met these
+    return why;
   }
 
   std::unique_ptr<MemoryHub> hub;
   std::unique_ptr<SizeKvOnce> size_kv;
+  std::function<Status(Ranks*)> join;
+  std::vector<std::shared_ptr<Communicator>> joined;
+  Status aborted;
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Slot> slots;
@@ -98,6 +132,7 @@ class RankLife {
   Shared::Rank& own() const { return shared_->ranks[topology().rank]; }
 
   void Live(ModelSource source, PhaseSeconds* phases) {
+    if (const Status status = shared_->Join(&options_.ranks); !status.ok()) return shared_->Fail(topology(), status);
     auto runner = make_runner_(std::move(source), options_, phases);
     if (!runner.ok()) return shared_->Fail(topology(), runner.status());
     {
@@ -143,7 +178,7 @@ class ThreadsExecutor : public Executor {
     shared_->changed.notify_all();
     lock.unlock();
     // A rank may wait for one that has stopped before the same plan.
-    shared_->hub->Abort(Status::Unavailable("the executor ends"));
+    shared_->Abort(Status::Unavailable("the executor ends"));
     lock.lock();
     const auto ended = [this] { return shared_->All(&Shared::Rank::ended); };
     // Healthy ranks come to the end of what they do; after a failure one of them may never.
@@ -252,6 +287,7 @@ Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const 
   FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(threads.sizes, threads.timeout));
   auto shared =
       std::make_shared<Shared>(std::move(hub), static_cast<size_t>(threads.sizes.pipeline) + 1, threads.sizes.world());
+  shared->join = threads.join;
   if (options.size_kv) shared->size_kv = std::make_unique<SizeKvOnce>(threads.sizes.world(), options.size_kv);
   RankRunnerFactory make_runner = threads.make_runner;
   if (!make_runner) {

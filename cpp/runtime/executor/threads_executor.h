@@ -23,6 +23,10 @@ struct RankThreadsOptions {
   // How long a rank may be waited for: by another inside a step, and by Wait() while no rank gets a step done.
   std::chrono::milliseconds timeout{300000};
   RankRunnerFactory make_runner;  // null: MakeStepRunner()
+  // Called on each rank's thread before its runner is made: may put communicators of devices in place of those in
+  // memory, which it can use to meet the other ranks (and which Ranks::host keeps). Those that it puts there are
+  // aborted when a rank fails and when the executor ends. Null: does nothing.
+  std::function<Status(Ranks*)> join = nullptr;
 };
 
 // Loads every rank's share of the model and starts the threads. options.num_threads is what all ranks have together:

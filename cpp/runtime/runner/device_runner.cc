@@ -77,10 +77,11 @@ void DeviceRunner::SetInput(const StagedStep& step, const ops::AttentionPlanSize
   a.workspace_bytes = buffers_.workspace.numel();
 }
 
-// Where the communicators take what lies on the host. Each rank of a tensor group has all logits and draws the same
+// Where some communicator takes what lies on the host. Each rank of a tensor group has all logits and draws the same
 // tokens from them, so nothing else is exchanged about a step.
 Status DeviceRunner::CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const {
-  if (net_.ranks.topology.world() == 1 || net_.placement.device != ops::Device::kCpu) return Status::Ok();
+  const bool on_host = net_.placement.device == ops::Device::kCpu || net_.ranks.host != nullptr;
+  if (net_.ranks.topology.world() == 1 || !on_host) return Status::Ok();
   const StageLayout& o = step.layout;
   StepInput in = context_.input;
   in.ids = reinterpret_cast<const int32_t*>(host + o.planned);

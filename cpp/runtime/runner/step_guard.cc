@@ -29,9 +29,10 @@ std::string Differs(const std::string& name, uint64_t step_id, const std::string
 }
 
 Status CompareTensorRanks(const Ranks& ranks, const ops::OpContext& context, uint64_t step_id, uint64_t hash) {
-  const int32_t size = ranks.tensor->size();
+  Communicator& group = ranks.host != nullptr ? *ranks.host : *ranks.tensor;
+  const int32_t size = group.size();
   std::vector<uint64_t> hashes(size);
-  FASTLLM_RETURN_IF_ERROR(ranks.tensor->AllGather(context, &hash, hashes.data(), kHashBytes, CommType::kByte));
+  FASTLLM_RETURN_IF_ERROR(group.AllGather(context, &hash, hashes.data(), kHashBytes, CommType::kByte));
   // What most have is right; of two, nobody can say.
   uint64_t common = hashes[0];
   for (const uint64_t h : hashes) {

@@ -11,63 +11,18 @@
 #include <vector>
 
 #include "runtime/comm/memory_hub.h"
-#include "tests/ops/peer_threads.h"
+#include "tests/runtime/model/peer_support.h"
 
 namespace fastllm::runtime {
 namespace {
 
-using Ptr = std::shared_ptr<Communicator>;
-
-// Counts what goes by; the group of threads below it does it.
-class Counting : public Communicator {
- public:
-  explicit Counting(Ptr inner) : inner_(std::move(inner)) {}
-  int32_t rank() const override { return inner_->rank(); }
-  int32_t size() const override { return inner_->size(); }
-  Status AllReduceSum(const ops::OpContext& c, void* data, int64_t count, CommType type) override {
-    ++sums;
-    return inner_->AllReduceSum(c, data, count, type);
-  }
-  Status AllGather(const ops::OpContext& c, const void* in, void* out, int64_t count, CommType type) override {
-    return inner_->AllGather(c, in, out, count, type);
-  }
-  Status Broadcast(const ops::OpContext& c, void* data, int64_t count, CommType type, int32_t root) override {
-    return inner_->Broadcast(c, data, count, type, root);
-  }
-  Status Send(const ops::OpContext& c, const void* data, int64_t count, CommType type, int32_t to) override {
-    return inner_->Send(c, data, count, type, to);
-  }
-  Status Recv(const ops::OpContext& c, void* data, int64_t count, CommType type, int32_t from) override {
-    return inner_->Recv(c, data, count, type, from);
-  }
-  Status Barrier(const ops::OpContext& c) override { return inner_->Barrier(c); }
-  void Abort(const Status& why) override { inner_->Abort(why); }
-
-  int sums = 0;
-
- private:
-  Ptr inner_;
-};
-
-template <typename T>
-void ReduceOnThreads(const ops::PeerReduceParams& p, const ops::OpContext&) {
-  ops::peer_threads::Reduce<T>(p);
-}
-
-PeerOptions Options(int32_t rank) {
-  PeerOptions o;
-  o.name = "rank " + std::to_string(rank);
-  o.most_bytes = 4096;
-  o.reduce_of = [](ops::DType t) -> ops::PeerReduceFn {
-    return t == ops::DType::kF32 ? &ReduceOnThreads<float> : &ReduceOnThreads<ops::peer_threads::Bf16>;
-  };
-  o.reach = [](int32_t device) { return device == 0; };
-  return o;
-}
+using testing::Counting;
+using testing::PeersOnThreads;
+using testing::Ptr;
 
 // work(communicator of the rank, the one below it) on a thread for each rank.
 void OnAll(int32_t size, const std::function<void(const Ptr&, Counting&)>& work,
-           const std::function<PeerOptions(int32_t)>& options = Options) {
+           const std::function<PeerOptions(int32_t)>& options = PeersOnThreads) {
   auto hub = MemoryHub::Create({size}, std::chrono::seconds(60));
   ASSERT_TRUE(hub.ok());
   std::vector<std::jthread> threads;
@@ -125,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Each, PeerSizes, ::testing::Values(2, 3, 8));
 
 TEST(PeerCommunicatorTest, WhereOneDoesNotReachAnotherAllDoWithout) {
   const auto one_far = [](int32_t rank) {
-    PeerOptions o = Options(rank);
+    PeerOptions o = PeersOnThreads(rank);
     o.reach = [rank](int32_t) { return rank != 1; };
     return o;
   };

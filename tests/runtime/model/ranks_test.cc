@@ -249,7 +249,7 @@ std::pair<int64_t, int64_t> LoadedBytes(const ModelConfig& config, const TensorS
   EXPECT_TRUE(share.ok());
   ParamSet params;
   Scratch scratch;
-  Builder builder(ops::BuiltinOps(), {}, 16, share->layers, &params, &scratch, {topology, nullptr, nullptr});
+  Builder builder(ops::BuiltinOps(), {}, 16, share->layers, &params, &scratch, {topology, nullptr, nullptr, nullptr});
   const ModelEntry* entry = BuiltinModels().FindArchitecture(config.architecture);
   const auto model = entry->build(config, builder);
   EXPECT_TRUE(builder.status().ok()) << builder.status().ToString();

@@ -1,0 +1,135 @@
+// Ranks in threads whose communicators are put in by RankThreadsOptions::join, as those of devices would be: small sums
+// of a model through boxes, the tokens of one rank, and a failure that ends those who wait in a sum.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "runtime/executor/local_executor.h"
+#include "runtime/executor/threads_executor.h"
+#include "runtime/runner/make_runner.h"
+#include "tests/runtime/model/executor_support.h"
+#include "tests/runtime/model/peer_support.h"
+
+namespace fastllm::runtime {
+namespace {
+
+using std::chrono::seconds;
+using testing::Counting;
+using testing::ranked::MakeRequest;
+using testing::ranked::Mode;
+using testing::ranked::Options;
+using testing::ranked::RunAll;
+using testing::ranked::Source;
+
+// Throws at its fourth step, if it is to; counts its end.
+class Watched : public StepRunner {
+ public:
+  Watched(std::unique_ptr<StepRunner> inner, bool throws, std::atomic<int>* ended)
+      : inner_(std::move(inner)), throws_(throws), ended_(ended) {}
+  ~Watched() override { ++*ended_; }
+  void Learn(std::span<const SampledId> sampled) override { inner_->Learn(sampled); }
+  void Launch(const StepPlan& plan, PendingStep* step) override {
+    if (throws_ && ++steps_ == 4) throw std::runtime_error("the board is on fire");
+    inner_->Launch(plan, step);
+  }
+  Status ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) override {
+    return inner_->ExecuteForLogits(plan, logits);
+  }
+  const ModelConfig& config() const override { return inner_->config(); }
+
+ private:
+  std::unique_ptr<StepRunner> inner_;
+  const bool throws_;
+  std::atomic<int>* ended_;
+  int steps_ = 0;
+};
+
+struct Witness {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Counting>> rests;
+  std::atomic<int> ended{0};
+};
+
+std::unique_ptr<EngineCore> Engine(const Mode& mode, Witness* witness, bool device_runner, int32_t throws = -1) {
+  RankThreadsOptions threads;
+  threads.sizes = mode.sizes;
+  threads.timeout = seconds(60);
+  threads.join = [witness](Ranks* ranks) -> Status {
+    EXPECT_EQ(ranks->host, ranks->tensor);
+    const auto rest = std::make_shared<Counting>(ranks->tensor);
+    {
+      const std::lock_guard lock(witness->mutex);
+      witness->rests.push_back(rest);
+    }
+    FASTLLM_ASSIGN_OR_RETURN(
+        ranks->tensor, MakePeerCommunicator(*ranks->host, rest, testing::PeersOnThreads(ranks->topology.tp_rank())));
+    return Status::Ok();
+  };
+  threads.make_runner = [=](ModelSource source, const RunnerOptions& options, PhaseSeconds* phases) {
+    auto runner = MakeStepRunner(std::move(source), options, phases, device_runner);
+    EXPECT_TRUE(runner.ok()) << runner.status().ToString();
+    const bool own = options.ranks.topology.rank == throws;
+    return Result<std::unique_ptr<StepRunner>>(
+        std::make_unique<Watched>(std::move(runner).value(), own, &witness->ended));
+  };
+  const RunnerOptions options = Options(mode);
+  auto executor = MakeThreadsExecutor(Source(), options, threads, nullptr);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
+  return std::make_unique<EngineCore>(options.sched, options.kv, std::move(executor).value(), nullptr);
+}
+
+class Joined : public ::testing::TestWithParam<std::pair<int32_t, bool>> {};
+
+TEST_P(Joined, GiveTheTokensOfOneRank) {
+  const auto [size, device_runner] = GetParam();
+  const Mode alone{"One", {}};
+  const RunnerOptions options = Options(alone);
+  auto executor = MakeLocalExecutor(Source(), options, nullptr);
+  ASSERT_TRUE(executor.ok());
+  EngineCore one(options.sched, options.kv, std::move(executor).value(), nullptr);
+  const auto wanted = RunAll(&one);
+  Witness witness;
+  auto engine = Engine({"", {size}}, &witness, device_runner);
+  const auto got = RunAll(engine.get());
+  for (const auto& [id, o] : wanted) EXPECT_EQ(got.at(id).ids, o.ids) << "request " << id;
+  for (const auto& rest : witness.rests) EXPECT_GT(rest->sums, 0);  // of prompts; those of single tokens are small
+  engine.reset();
+  EXPECT_EQ(witness.ended, size);
+}
+INSTANTIATE_TEST_SUITE_P(Each, Joined, ::testing::Values(std::pair(2, false), std::pair(3, false), std::pair(2, true)));
+
+TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
+  Witness witness;
+  auto engine = Engine({"", {3}}, &witness, false, 1);
+  for (int32_t i = 0; i < 3; ++i) {
+    if (!engine->Add(MakeRequest(i)).ok()) break;
+  }
+  Status why;
+  for (auto deltas = engine->Drain(seconds(60)); !deltas.empty() && why.ok(); deltas = engine->Drain(seconds(60))) {
+    for (const RequestDelta& d : deltas) {
+      if (d.finish_reason == FinishReason::kError) why = {d.error_code, d.error};
+    }
+  }
+  EXPECT_NE(why.message().find("rank 1 (tp 1, pp 0): the board is on fire"), std::string::npos) << why.message();
+  engine.reset();
+  EXPECT_EQ(witness.ended, 3);  // none is left behind
+}
+
+TEST(JoinedRanksTest, OneThatCannotJoinIsNamed) {
+  RankThreadsOptions threads;
+  threads.sizes = {3};
+  threads.join = [](Ranks* ranks) {
+    return ranks->topology.rank == 2 ? Status::Unavailable("no such device") : Status::Ok();
+  };
+  const auto executor = MakeThreadsExecutor(Source(), Options({"", {3}}), threads, nullptr);
+  EXPECT_EQ(executor.status().message(), "rank 2 (tp 2, pp 0): no such device");
+}
+
+}  // namespace
+}  // namespace fastllm::runtime

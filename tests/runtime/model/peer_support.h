@@ -1,0 +1,63 @@
+// Communicators over boxes with threads in place of devices.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/device/peer_communicator.h"
+#include "tests/ops/peer_threads.h"
+
+namespace fastllm::runtime::testing {
+
+using Ptr = std::shared_ptr<Communicator>;
+
+// Counts what goes by; the group of threads below it does it.
+class Counting : public Communicator {
+ public:
+  explicit Counting(Ptr inner) : inner_(std::move(inner)) {}
+  int32_t rank() const override { return inner_->rank(); }
+  int32_t size() const override { return inner_->size(); }
+  Status AllReduceSum(const ops::OpContext& c, void* data, int64_t count, CommType type) override {
+    ++sums;
+    return inner_->AllReduceSum(c, data, count, type);
+  }
+  Status AllGather(const ops::OpContext& c, const void* in, void* out, int64_t count, CommType type) override {
+    return inner_->AllGather(c, in, out, count, type);
+  }
+  Status Broadcast(const ops::OpContext& c, void* data, int64_t count, CommType type, int32_t root) override {
+    return inner_->Broadcast(c, data, count, type, root);
+  }
+  Status Send(const ops::OpContext& c, const void* data, int64_t count, CommType type, int32_t to) override {
+    return inner_->Send(c, data, count, type, to);
+  }
+  Status Recv(const ops::OpContext& c, void* data, int64_t count, CommType type, int32_t from) override {
+    return inner_->Recv(c, data, count, type, from);
+  }
+  Status Barrier(const ops::OpContext& c) override { return inner_->Barrier(c); }
+  void Abort(const Status& why) override { inner_->Abort(why); }
+
+  std::atomic<int> sums{0};
+
+ private:
+  Ptr inner_;
+};
+
+template <typename T>
+inline void ReduceOnThreads(const ops::PeerReduceParams& p, const ops::OpContext&) {
+  ops::peer_threads::Reduce<T>(p);
+}
+
+inline PeerOptions PeersOnThreads(int32_t rank) {
+  PeerOptions o;
+  o.name = "rank " + std::to_string(rank);
+  o.most_bytes = 4096;
+  o.reduce_of = [](ops::DType t) -> ops::PeerReduceFn {
+    return t == ops::DType::kF32 ? &ReduceOnThreads<float> : &ReduceOnThreads<ops::peer_threads::Bf16>;
+  };
+  o.reach = [](int32_t device) { return device == 0; };
+  return o;
+}
+
+}  // namespace fastllm::runtime::testing
