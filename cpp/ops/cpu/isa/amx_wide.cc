@@ -15,7 +15,6 @@ static_assert(kTileRows == kWideTile && kQuantBlock == 32);
 
 constexpr int64_t kLead = 2;  // steps by which panels are expanded ahead: a tile is not loaded right after its stores
 constexpr int64_t kRing = 4;  // steps that are kept where no further rows come
-constexpr int64_t kPrefetchAhead = 4096;
 constexpr int kMostPanels = 4;
 
 // Some panels, expanded while the first rows meet them.
@@ -23,7 +22,7 @@ template <QuantFormat F>
 struct ExpandedPanels {
   const uint8_t* source[kMostPanels];
   QuantPanelLayout layout;
-  int64_t side_bytes;  // of the panels that this group takes side by side of one weight, less one panel
+  int64_t next_bytes;  // from a panel to the one that the next group has in its place
   char* tiles;         // [panel][step]
   int64_t panel_bytes;
   int64_t step_mask;  // of the steps that are kept
@@ -41,17 +40,26 @@ struct ExpandedPanels {
 
  private:
   void Expand(int64_t s) {
-    constexpr int64_t kBytes = PanelLayoutOf(F, 256).panel_bytes / 8;  // of a block
-    const int64_t ahead = s * kBytes + kPrefetchAhead;
-    const int64_t jump = ahead < layout.panel_bytes ? 0 : side_bytes;
     for (int p = 0; p < count; ++p) {
-      const auto* line = reinterpret_cast<const char*>(source[p]) + ahead + jump;
-#pragma GCC unroll 10
-      for (int64_t i = 0; i < (kBytes + 63) / 64; ++i) _mm_prefetch(line + 64 * i, _MM_HINT_T0);
+      Prefetch(source[p] + next_bytes, s);
       ExpandBlock<F>(source[p], layout, s, At(p, s));
     }
     asm volatile("" ::: "memory");  // tile loads are not known to the compiler as reads
   }
+
+  // What block b of a panel is read from: its planes are apart, so no one distance ahead would do for all.
+  void Prefetch(const uint8_t* panel, int64_t b) const {
+    constexpr QuantTraits t = TraitsOf(F);
+    constexpr int64_t kLow = t.bits == 8 ? 512 : 256;
+    constexpr int64_t kScales = kQuantPanel * (t.float_scale ? 4 : 2);
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kLow; i += 64) _mm_prefetch(Line(panel, b * kLow + i), _MM_HINT_T1);
+    if constexpr (t.bits == 5) _mm_prefetch(Line(panel, layout.high + b * 64), _MM_HINT_T1);
+    _mm_prefetch(Line(panel, layout.d + b * kScales * (32 / t.group)), _MM_HINT_T1);
+    if constexpr (t.group == 16) _mm_prefetch(Line(panel, layout.d + (2 * b + 1) * kScales), _MM_HINT_T1);
+    if constexpr (t.has_min) _mm_prefetch(Line(panel, layout.m + b * kScales), _MM_HINT_T1);
+  }
+  static const char* Line(const uint8_t* panel, int64_t at) { return reinterpret_cast<const char*>(panel + at); }
 };
 
 int32_t RowsLeft(const WideJob& job, int32_t row) {
@@ -86,7 +94,7 @@ class Group {
     w_.layout = PanelLayoutOf(F, job.weight->k);
     w_.steps = k / kQuantBlock;
     w_.count = gated ? 2 * count : count;
-    w_.side_bytes = (count - 1) * w_.layout.panel_bytes;
+    w_.next_bytes = count * w_.layout.panel_bytes;
     for (int p = 0; p < w_.count; ++p) {
       const QuantWeight& weight = p < count ? *job.weight : *job.up;
       w_.source[p] = weight.data + (panel + p % count) * w_.layout.panel_bytes;
