@@ -23,9 +23,11 @@ struct BFloatCache {
   int32_t* v;
   uint16_t* q;
   uint16_t* w;
+  const uint16_t* values;
   int32_t positions = 0;  // of the chunk, rounded up to whole vectors
+  int32_t count = 0;      // of the chunk
 
-  BFloatCache(const PagedAttentionParams&, const Tile& t) {
+  BFloatCache(const PagedAttentionParams& p, const Tile& t) : values(static_cast<const uint16_t*>(p.cache.v)) {
     k = reinterpret_cast<int32_t*>(t.wide);
     v = k + int64_t{kAttentionChunk} * t.stride / 2;
     q = reinterpret_cast<uint16_t*>(v + int64_t{kAttentionChunk} * t.stride / 2);
@@ -39,17 +41,18 @@ struct BFloatCache {
 
   void Chunk(const PagedAttentionParams& p, const Tile& t, const int64_t* offset, int32_t n, Fetcher& fetcher) {
     positions = (n + kLanes - 1) / kLanes * kLanes;
+    count = n;
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
-    const auto* from_v = static_cast<const uint16_t*>(p.cache.v);
+    const bool pairs = !PairsOnTheWay(t);
     for (int32_t j = 0; j < positions; j += kLanes) {
       for (int32_t d = 0; d < t.stride; d += 2 * kLanes) {
-        fetcher.Step(8);
+        fetcher.Step(pairs ? 8 : 16);
         TransposeKeys(from_k, offset, j, d, t);
       }
     }
-    for (int32_t j = 0; j < positions; j += 2) {
+    for (int32_t j = 0; pairs && j < positions; j += 2) {
       fetcher.Step(t.stride / 32);
-      PairValues(from_v, offset, j, n, t);
+      PairValues(values, offset, j, n, t);
     }
   }
 
@@ -60,7 +63,7 @@ struct BFloatCache {
     for (; r < t.rows; ++r) ScoreRows<1>(t, r);
   }
 
-  void Values(const Tile& t, int32_t first_row, const int64_t*, int32_t chunk) const {
+  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
     for (int32_t r = first_row; r < t.rows; ++r) {
       // Weights of positions that the row does not see are 0; SoftmaxRows left -inf or weights of 0 only up to whole
       // vectors of what it sees.
@@ -73,6 +76,15 @@ struct BFloatCache {
         StoreBF16(to + j, x);
       }
     }
+    if (PairsOnTheWay(t)) {
+      switch (t.rows - first_row) {
+        case 1: return PairedRows<1>(t, first_row, offset);
+        case 2: return PairedRows<2>(t, first_row, offset);
+        case 3: return PairedRows<3>(t, first_row, offset);
+        case 4: return PairedRows<4>(t, first_row, offset);
+        default: return;  // no row sees anything of the chunk
+      }
+    }
     int32_t r = first_row;
     for (; r + 6 <= t.rows; r += 6) ValueRows<6>(t, r);
     for (; r + 3 <= t.rows; r += 3) ValueRows<3>(t, r);
@@ -80,6 +92,56 @@ struct BFloatCache {
   }
 
  private:
+  // Few rows, as when a sequence decodes, do not pay for pairs of V in memory: they meet them as they are made.
+  static bool PairsOnTheWay(const Tile& t) { return t.group <= 4 && t.rows == t.group && t.dim % (2 * kLanes) == 0; }
+
+  template <int R>
+  void PairedRows(const Tile& t, int32_t row, const int64_t* offset) const {
+    int32_t d = 0;
+    for (; d + 4 * kLanes <= t.dim; d += 4 * kLanes) PairedTile<R, 2>(t, row, offset, d);
+    for (; d < t.dim; d += 2 * kLanes) PairedTile<R, 1>(t, row, offset, d);
+  }
+
+  // 32 N elements of the head from d on; the same products in the same order as ValueTile's.
+  template <int R, int N>
+  void PairedTile(const Tile& t, int32_t row, const int64_t* offset, int32_t d) const {
+    // Unpacking takes the lower halves of 128 bits, then the upper ones.
+    const __m512i in_order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    float* acc = t.acc + static_cast<int64_t>(row) * t.stride + d;
+    const uint16_t* weights = w + static_cast<int64_t>(row) * kAttentionChunk;
+    Vec a[R][2 * N];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 2 * N; ++c) a[r][c] = Load(acc + static_cast<int64_t>(r) * t.stride + c * kLanes);
+    }
+    for (int32_t j = 0; j < positions; j += 2) {
+      const auto low_mask = static_cast<__mmask32>(j < count ? ~0u : 0u);
+      const auto high_mask = static_cast<__mmask32>(j + 1 < count ? ~0u : 0u);
+      __m512bh both[2 * N];
+#pragma GCC unroll 2
+      for (int i = 0; i < N; ++i) {
+        const __m512i low = _mm512_maskz_loadu_epi16(low_mask, values + offset[j] + d + i * 2 * kLanes);
+        const __m512i high = _mm512_maskz_loadu_epi16(high_mask, values + offset[j + 1] + d + i * 2 * kLanes);
+        const __m512i x = _mm512_permutexvar_epi64(in_order, low);
+        const __m512i y = _mm512_permutexvar_epi64(in_order, high);
+        both[2 * i] = AsBf16(_mm512_unpacklo_epi16(x, y));
+        both[2 * i + 1] = AsBf16(_mm512_unpackhi_epi16(x, y));
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m512bh pair = Pair(weights + static_cast<int64_t>(r) * kAttentionChunk + j);
+#pragma GCC unroll 4
+        for (int c = 0; c < 2 * N; ++c) a[r][c] = _mm512_dpbf16_ps(a[r][c], pair, both[c]);
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 2 * N; ++c) Store(acc + static_cast<int64_t>(r) * t.stride + c * kLanes, a[r][c]);
+    }
+  }
+
   // 16 positions from j, pairs of the head from element d.
   void TransposeKeys(const uint16_t* from, const int64_t* offset, int32_t j, int32_t d, const Tile& t) {
     const int32_t left = t.dim - d;
@@ -201,16 +263,16 @@ struct BFloatCache {
       for (int c = 0; c < C; ++c) a[r][c] = Load(acc + static_cast<int64_t>(r) * t.stride + c * kLanes);
     }
     for (int32_t j = 0; j < positions; j += 2) {
-      __m512bh values[C];
+      __m512bh pairs[C];
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        values[c] = AsBf16(_mm512_loadu_si512(v + static_cast<int64_t>(j / 2) * t.stride + d + c * kLanes));
+        pairs[c] = AsBf16(_mm512_loadu_si512(v + static_cast<int64_t>(j / 2) * t.stride + d + c * kLanes));
       }
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
         const __m512bh pair = Pair(weights + static_cast<int64_t>(r) * kAttentionChunk + j);
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) a[r][c] = _mm512_dpbf16_ps(a[r][c], pair, values[c]);
+        for (int c = 0; c < C; ++c) a[r][c] = _mm512_dpbf16_ps(a[r][c], pair, pairs[c]);
       }
     }
 #pragma GCC unroll 6

@@ -96,11 +96,7 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     const int32_t first_row = FirstRow(t, chunk);
     seers.rows = EndRow(t, chunk + kAttentionChunk);
     ChunkOffsets(p, item, chunk, seen_from > chunk ? seen_from - chunk : 0, n, offset);
-    if (chunk + kAttentionChunk < ahead.end) {
-      fetcher.Start(p, item, chunk + kAttentionChunk, ahead.end);
-    } else if (ahead.next != nullptr) {
-      fetcher.Start(p, *ahead.next, FirstChunk(p, *ahead.next), EndPosition(p, *ahead.next));
-    }
+    FetchAhead(p, item, ahead, chunk, n, &fetcher);
     cache.Chunk(p, t, offset, n, fetcher);
     fetcher.Step(kAttentionChunk * kAttentionChunk);  // what is left
     cache.Scores(seers, first_row, offset, n);

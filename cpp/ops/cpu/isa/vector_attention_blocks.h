@@ -31,15 +31,17 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
 // computation until most have come.
 class Fetcher {
  public:
-  // Positions [begin, end) of the item, of one chunk at most.
-  void Start(const PagedAttentionParams& p, const AttentionItem& item, int32_t begin, int32_t end) {
+  void Start() {
+    runs_ = 0;
+    run_ = 0;
+    at_ = 0;
+  }
+  // Positions [begin, end) of the item after those that are asked for already.
+  void Add(const PagedAttentionParams& p, const AttentionItem& item, int32_t begin, int32_t end) {
     const KvCacheView& c = p.cache;
-    if (end > begin + kAttentionChunk) end = begin + kAttentionChunk;
     const int64_t size = DTypeSize(c.dtype);
     const int64_t stride = KvBlockStride(c);
     const int32_t* table = p.block_table + static_cast<int64_t>(item.seq) * p.max_blocks;
-    runs_ = 0;
-    at_ = 0;
     while (begin < end && runs_ < kRuns) {
       const int32_t row = begin % c.block_size;
       const int32_t rows = c.block_size - row < end - begin ? c.block_size - row : end - begin;
@@ -50,7 +52,6 @@ class Fetcher {
       bytes_[runs_++] = rows * c.head_dim * size;
       begin += rows;
     }
-    run_ = 0;
   }
   // The next `lines` of K and as many of V.
   void Step(int32_t lines) {
@@ -89,6 +90,24 @@ struct Ahead {
   int32_t end;
   const AttentionItem* next;
 };
+
+// While n positions from `chunk` on are computed with, as many are asked for that come a chunk later, in this item or
+// the next: the last chunk of an item is short, and what the next begins with would not come in its time. An item of
+// one chunk asks for the next one's first whole.
+inline void FetchAhead(const PagedAttentionParams& p, const AttentionItem& item, const Ahead& ahead, int32_t chunk,
+                       int32_t n, Fetcher* fetcher) {
+  fetcher->Start();
+  const auto least = [](int32_t a, int32_t b) { return a < b ? a : b; };
+  int32_t begin = chunk + kAttentionChunk;
+  int32_t end = begin + n;
+  if (begin < ahead.end) fetcher->Add(p, item, begin, least(end, ahead.end));
+  if (ahead.next == nullptr || end <= ahead.end) return;
+  begin = begin < ahead.end ? 0 : begin - ahead.end;
+  end -= ahead.end;
+  if (chunk + n == ahead.end && chunk <= FirstChunk(p, item)) begin = 0, end = kAttentionChunk;
+  const int32_t first = FirstChunk(p, *ahead.next);
+  fetcher->Add(p, *ahead.next, first + begin, least(first + end, EndPosition(p, *ahead.next)));
+}
 
 }  // namespace
 }  // namespace fastllm::ops::cpu
