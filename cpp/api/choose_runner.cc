@@ -23,7 +23,7 @@ Result<RunnerChoice> ChooseRunner(const EngineConfig& config, const runtime::Mod
   const bool on_cpu = options.placement.device == ops::Device::kCpu;
   options.keep_quantized = on_cpu && config.model.cpu_precision != "float32";
   FASTLLM_RETURN_IF_ERROR(CheckQuantization(config.model, options.placement));
-  if (config.model.batch_invariant && !on_cpu) {
+  if (config.model.batch_invariant.value_or(false) && !on_cpu) {
     return Status::Unimplemented("batch_invariant is true, but on a GPU kernels are chosen by the size of the batch");
   }
   options.quantize_int8 = config.model.quantization == "int8";
@@ -45,7 +45,7 @@ Result<RunnerChoice> ChooseRunner(const EngineConfig& config, const runtime::Mod
   options.logprobs_mode = runtime::LogprobsModeOf(config.model.logprobs_mode);
   options.placement.attention_backend = runtime::AttentionBackendOf(config.runtime.attention_backend);
   FASTLLM_ASSIGN_OR_RETURN(options.linear, runtime::ChooseLinearMethod(config.model.quantization, source));
-  options.linear.batch_invariant = config.model.batch_invariant;
+  options.linear.batch_invariant = config.model.batch_invariant.value_or(true);
   options.enforce_eager = config.runtime.enforce_eager;
   if (on_cpu) FASTLLM_RETURN_IF_ERROR(ResolveKvBlocks(config, out.facts, out.device, &out.resolved));
   options.kv = out.resolved.kv;
