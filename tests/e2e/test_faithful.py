@@ -6,8 +6,8 @@ recorded ones of the reference's five best tokens. The bounds are what llama.cpp
 
 import numpy as np
 import pytest
-from conftest import smollm2_gguf
 from fastllm_core._C._core_testing import LogitProbe
+from smollm2_support import smollm2_gguf
 
 MEAN, P99 = 0.18, 0.62
 

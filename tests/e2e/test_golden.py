@@ -1,7 +1,7 @@
 """SmolLM2 against transformers in float32 on the same (dequantised) weights."""
 
 import pytest
-from conftest import EXACT, greedy, ids_of
+from smollm2_support import EXACT, greedy, ids_of
 
 NEAR_TIE = 1e-3  # logits; the smallest top-2 gap at which the reference itself may flip in float32
 

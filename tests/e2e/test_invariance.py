@@ -1,7 +1,7 @@
 """With batch_invariant the same request gives the same ids whatever runs beside it and however its prompt is cut."""
 
 import pytest
-from conftest import greedy, ids_of
+from smollm2_support import greedy, ids_of
 
 from fastllm_core import SamplingParams
 

@@ -4,7 +4,7 @@ import math
 import pathlib
 
 import pytest
-from conftest import EXACT, greedy
+from smollm2_support import EXACT, greedy
 
 from fastllm_core import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from conftest import greedy
+from smollm2_support import greedy
 
 from fastllm_core import AsyncLLM, SamplingParams
 

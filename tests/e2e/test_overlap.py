@@ -3,7 +3,7 @@
 import os
 import random
 
-from conftest import ids_of
+from smollm2_support import ids_of
 
 from fastllm_core import SamplingParams
 

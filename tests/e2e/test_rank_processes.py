@@ -10,8 +10,8 @@ import signal
 import time
 
 import pytest
-from conftest import greedy, ids_of
 from rank_support import ranks_of
+from smollm2_support import greedy, ids_of
 
 from fastllm_core import LLM, SamplingParams
 from fastllm_core.errors import FastLLMError

@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
-from conftest import EXACT, greedy, ids_of, smollm2_gguf
 from fastllm_core._C._core_testing import LogitProbe
 from rank_support import ranks_of
+from smollm2_support import EXACT, greedy, ids_of, smollm2_gguf
 
 from fastllm_core import LLM, SamplingParams
 from fastllm_core.errors import FastLLMError

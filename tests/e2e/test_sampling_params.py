@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from conftest import ids_of
 from sampling_reference import dry, log_softmax, penalize, row
+from smollm2_support import ids_of
 from transformers.generation import logits_process as hf
 
 from fastllm_core import SamplingParams
