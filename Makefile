@@ -19,6 +19,12 @@ QUESTION ?= Name three things that make a good cup of coffee.
 
 VENV := $(CURDIR)/.venv
 export PATH := $(VENV)/bin:$(PATH)
+# One name of the compiler in all builds, so that ccache finds in one what another has compiled: pip would take the name
+# that Python was compiled with.
+ifeq ($(origin CXX),default)
+CXX := c++
+endif
+export CXX
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(VENV)/bin/python -m pip install -q $(PIP_ARGS)
