@@ -14,14 +14,6 @@ namespace {
 constexpr int32_t kTileRows = 16;
 constexpr int64_t kTileBytes = 1024;
 
-struct alignas(64) TileConfig {
-  uint8_t palette;
-  uint8_t start_row;
-  uint8_t reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-
 // All eight tiles whole: 16 rows of 64 bytes. A constant: the compiler takes ldtilecfg to read eight bytes only, and
 // would not write the rest of a local one.
 constexpr TileConfig kWholeTiles = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};

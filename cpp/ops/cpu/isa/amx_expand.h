@@ -12,6 +12,7 @@
 namespace fastllm::ops::cpu {
 namespace {
 
+// Scales or minimums of 16 rows, entry `index` of a plane: float32 (kFloat) or float16.
 template <bool kFloat>
 inline __m512 LoadScales(const uint8_t* plane, int64_t index) {
   if constexpr (kFloat) return _mm512_loadu_ps(plane + 64 * index);

@@ -3,6 +3,7 @@
 // bits are those of the other arms, and jobs of few rows go to the AVX-512 kernel. amx_wide.cc is the faster product
 // whose bits differ.
 #include "ops/cpu/amx.h"
+#include "ops/cpu/isa/amx_expand.h"
 #include "ops/cpu/isa/tiles.h"
 #include "ops/cpu/quant_kernels.h"
 
@@ -12,14 +13,6 @@ namespace {
 constexpr int32_t kTileRows = 16;
 constexpr int32_t kLeastRows = 32;    // from which on tiles were the faster ones, measured
 constexpr int64_t kBlockBytes = 512;  // 16 rows of x, or of a panel, of a block of 32 values
-
-struct alignas(64) TileConfig {
-  uint8_t palette;
-  uint8_t start_row;
-  uint8_t reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
 
 // Tiles 0 to 3: sums. 4, 5: rows of x of a group of values. 6, 7: the panel's. Constants: the compiler takes ldtilecfg
 // to read eight bytes only, and would not write the rest of a local one.
@@ -137,12 +130,6 @@ void Expand(const uint8_t* low, const uint8_t* high, int64_t blocks, int8_t* to)
       _mm512_store_si512(to + (b * 8 + 4 + j) * 64, _mm512_sub_epi8(second, offset));
     }
   }
-}
-
-template <bool kFloat>
-inline __m512 LoadScales(const uint8_t* plane, int64_t index) {
-  if constexpr (kFloat) return _mm512_loadu_ps(plane + 64 * index);
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + 32 * index)));
 }
 
 // ---- products ----

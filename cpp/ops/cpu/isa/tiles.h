@@ -7,6 +7,21 @@
 
 #include <cstdint>
 
+namespace fastllm::ops::cpu {
+namespace {
+
+// What ldtilecfg reads: bytes of a row, and rows, of each tile.
+struct alignas(64) TileConfig {
+  uint8_t palette;
+  uint8_t start_row;
+  uint8_t reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+
+}  // namespace
+}  // namespace fastllm::ops::cpu
+
 #ifdef FASTLLM_EMULATED_TILES
 namespace fastllm::ops::cpu {
 namespace {
