@@ -22,6 +22,16 @@
 namespace fastllm::runtime {
 namespace {
 
+// `own` of every rank, one behind another. Older torch knows it by another name, which newer torch warns of.
+template <typename Group>
+auto GatherFlat(Group& group, at::Tensor& all, at::Tensor& own) {
+  if constexpr (requires { group.all_gather_single(all, own); }) {
+    return group.all_gather_single(all, own);
+  } else {
+    return group._allgather_base(all, own);
+  }
+}
+
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;  // of a sum, from each rank
@@ -62,7 +72,7 @@ class C10dCommunicator : public Communicator {
     return Guard("gathering", -1, [&] {
       at::Tensor all = View(out, bytes * size());
       at::Tensor own = View(in, bytes).clone();  // it may be a part of `out`
-      group_->all_gather_single(all, own)->wait();
+      GatherFlat(*group_, all, own)->wait();
     });
   }
 
