@@ -231,9 +231,8 @@ class LLM:
 
     def _new_output(self, prompt: Prompt) -> RequestOutput:
         self._next_id += 1
-        ids = prompt.request.prompt_token_ids
         completions = [CompletionOutput(index) for index in range(prompt.request.sampling_params.n)]
-        return RequestOutput(str(self._next_id - 1), prompt.text, ids, completions, False)
+        return RequestOutput(str(self._next_id - 1), prompt.text, [], completions, False)
 
     def _new_logprobs(self, params: SamplingParams) -> list[RequestLogprobs]:
         return [RequestLogprobs(params, self._tokenizer) for _ in range(params.n)]
@@ -263,6 +262,8 @@ class LLM:
                     fresh = self._submit(requests, handles, outputs)
                     running |= fresh
                     for (handle, out), request in zip(fresh.items(), requests[first:]):
+                        # Here, as the engine is at work by now: long prompts take a while.
+                        out.prompt_token_ids = request.prompt_token_ids
                         logprobs[handle] = self._new_logprobs(request.sampling_params)
                         texts[handle] = [[] for _ in out.outputs]
                         left[handle] = len(out.outputs)
