@@ -12,36 +12,36 @@ namespace fastllm::cuda {
 
 inline constexpr int kQueryThreads = 96;
 
-// Takes items from the launch's shared counter, in the plan's order; one thread.
+// Takes items from the launch's shared counter, in the plan's order; one thread. A captured launch has a grid and a
+// record for more items than most steps have: `used` are those with work.
 struct ItemTaker {
   int32_t item;  // the block's first, then the one taken last
   bool begun;
+  int32_t used;
 
   template <typename T>
   __device__ __forceinline__ void Take(const HopperArgs<T>& args) {
     const uint32_t taken = atomicAdd(args.counters, 1u);
-    // Of `items` counts, one past each item, this is the last of the launch: back to zero for the next.
-    if (taken == static_cast<uint32_t>(args.items) - 1) *args.counters = 0;
+    // Of `used` counts, one past each item, this is the last of the launch: back to zero for the next.
+    if (taken == static_cast<uint32_t>(used) - 1) *args.counters = 0;
     item = static_cast<int32_t>(gridDim.x + taken);
   }
 
-  // Writes the next item that has work to `place`, or the end.
+  // Writes the next item to `place`, or the end. The first tile and `used` are read side by side.
   template <typename T>
   __device__ __forceinline__ void Announce(const HopperArgs<T>& args, HopperPlace* place) {
     if (begun) Take(args);
     begun = true;
-    for (; item < args.items; Take(args)) {
+    if (item < args.items) {
       const auto* from = reinterpret_cast<const int4*>(args.a.tiles + item / args.a.kv_heads);
       const int4 tile[3] = {__ldg(from), __ldg(from + 1), __ldg(from + 2)};
-      if (tile[0].w == 0) continue;
       auto* to = reinterpret_cast<int4*>(&place->tile);
 #pragma unroll
       for (int i = 0; i < 3; ++i) to[i] = tile[i];
       place->kv_head = item % args.a.kv_heads;
       place->unseen = max(0, place->PositionOf(args.a, 0) + 1 - args.a.window);
-      return;
     }
-    place->kv_head = -1;
+    if (item >= used) place->kv_head = -1;
   }
 };
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void ProduceTiles(const HopperArgs<T>& args, const Ho
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void ProduceQueries(const HopperArgs<T>& args, const HopperShared<kHeadDim>& shared) {
   constexpr int kPlaces = HopperShape<kHeadDim>::kPlaces;
-  ItemTaker taker{static_cast<int32_t>(blockIdx.x), false};
+  ItemTaker taker{static_cast<int32_t>(blockIdx.x), false, __ldg(args.used_tiles) * args.a.kv_heads};
   for (uint32_t i = 0;; ++i) {
     if (threadIdx.x == 32) {
       if (i > 0) WaitFor(shared.Wanted(), (i - 1) & 1);

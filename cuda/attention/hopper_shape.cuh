@@ -46,11 +46,12 @@ struct HopperArgs {
   CUtensorMap k_map;  // the cache as [rows / 8][column block][8][kAtom], a box being a page or a column tile
   CUtensorMap v_map;
   PrefillArgs<T> a;
-  int32_t items;         // tiles * KV heads
-  int32_t cache_groups;  // rows / 8 of the cache; a box from here on is zeros
-  uint32_t* counters;    // of PrefillWorkspace
-  float2* part_sums;     // [slot, row] max, sum
-  float* part_out;       // [slot, row, head_dim]
+  int32_t items;              // tiles of the record * KV heads
+  const int32_t* used_tiles;  // those with work, the first ones
+  int32_t cache_groups;       // rows / 8 of the cache; a box from here on is zeros
+  uint32_t* counters;         // of PrefillWorkspace
+  float2* part_sums;          // [slot, row] max, sum
+  float* part_out;            // [slot, row, head_dim]
 };
 
 // A work item as the producer hands it on; kv_head < 0 ends the kernel.

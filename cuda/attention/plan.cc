@@ -20,8 +20,10 @@ constexpr int64_t kSequenceInts = sizeof(DecodeSequence) / 4;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t bytes) { return CeilDiv(bytes, 256) * 256; }
 
-bool IsDecode(const ops::AttentionPlanParams& p, int32_t query_len) {
-  return query_len == 1 && p.dtype != ops::DType::kF32 && p.num_q_heads / p.num_kv_heads <= MaxDecodeGroup(p.head_dim);
+// Whether single query rows go to the decode kernel.
+template <typename Params>
+bool HasDecodes(const Params& p) {
+  return p.dtype != ops::DType::kF32 && p.num_q_heads / p.num_kv_heads <= MaxDecodeGroup(p.head_dim);
 }
 
 // Positions before the window of the row at `position`.
@@ -45,7 +47,7 @@ Work Collect(const ops::AttentionPlanParams& p, bool with_decodes) {
     FASTLLM_CHECK(p.seq_len[s] >= query_len, "attention_plan: sequence " + std::to_string(s) + " has " +
                                                  std::to_string(query_len) + " query rows and length " +
                                                  std::to_string(p.seq_len[s]));
-    if (IsDecode(p, query_len)) {
+    if (query_len == 1 && HasDecodes(p)) {
       if (!with_decodes) continue;
       const int32_t unseen = Unseen(p, p.seq_len[s] - 1) / kUnitTokens;
       const auto units = static_cast<int32_t>(CeilDiv(p.seq_len[s], kUnitTokens)) - unseen;
@@ -241,6 +243,7 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, const PlanDev
   ops::AttentionPlanSize size;
   size.decode_workers = static_cast<int32_t>(workers.size());
   size.prefill_tiles = static_cast<int32_t>(w.tiles.size());
+  const int32_t used_tiles = size.prefill_tiles;
   if (p.prefill_tiles > 0) {
     FASTLLM_CHECK(size.prefill_tiles <= p.prefill_tiles, "attention_plan: " + std::to_string(size.prefill_tiles) +
                                                              " tiles, the graph was captured with " +
@@ -256,7 +259,7 @@ ops::AttentionPlanSize MakePlan(const ops::AttentionPlanParams& p, const PlanDev
   p.record[0] = size.decode_workers;
   p.record[1] = size.prefill_tiles;
   p.record[2] = static_cast<int32_t>(w.decodes.size());
-  p.record[3] = 0;
+  p.record[kPlanUsedTiles] = used_tiles;
   Append(Append(Append(p.record + kPlanHeader, workers), w.tiles), w.decodes);
   return size;
 }
@@ -265,7 +268,8 @@ ops::AttentionBound PlanBound(const ops::AttentionBoundParams& p, const PlanDevi
   const int64_t group = p.num_q_heads / p.num_kv_heads;
   const int64_t tiles = CeilDiv(p.num_tokens * group, kPrefillRows) + p.num_seqs + device.prefill_workers;
   ops::AttentionBound b;
-  b.decode_workers = device.decode_workers;
+  b.decode_workers = HasDecodes(p) ? device.decode_workers : 0;
+  b.prefill_tiles = static_cast<int32_t>(tiles);
   b.record_ints = kPlanHeader + device.decode_workers * kWorkerInts + tiles * kTileInts + p.num_seqs * kSequenceInts;
   b.workspace_bytes = PrefillWorkspace(device.prefill_workers, p.head_dim).total() +
                       DecodeWorkspace(device.decode_workers, static_cast<int32_t>(group), p.head_dim).total();

@@ -1,7 +1,7 @@
 // The plan record of the CUDA attention kernels (contract/attention_plan.h): how it is laid out and made. No CUDA here:
 // the same header serves host and device code.
 //
-//   header   kPlanHeader ints: workers, tiles, decodes, 0
+//   header   kPlanHeader ints: workers, tiles, decodes, tiles with work (the first ones)
 //   workers  decode_workers x DecodeWorker
 //   tiles    prefill_tiles x PrefillTile
 //   decodes  one DecodeSequence per sequence with one query row
@@ -46,7 +46,7 @@ struct PrefillTile {
   int32_t seq;    // row of the block table
   int32_t token;  // row of q and out of the sequence's first query token
   int32_t first_row;
-  int32_t query_len;   // 0: nothing to do
+  int32_t query_len;   // 0: nothing to do, nor for any after it
   int32_t length;      // positions
   int32_t first_tile;  // of its column tiles; this part
   int32_t tiles;
@@ -58,6 +58,7 @@ struct PrefillTile {
 };
 
 inline constexpr int32_t kPlanHeader = 4;
+inline constexpr int32_t kPlanUsedTiles = 3;  // place in the header
 inline constexpr int32_t kDecodeWarps = 4;
 inline constexpr int32_t kTileTokens = 16;  // positions that one warp does at a time
 inline constexpr int32_t kUnitTokens = kDecodeWarps * kTileTokens;

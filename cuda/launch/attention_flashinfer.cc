@@ -129,7 +129,9 @@ ops::AttentionPlanSize SharedPlan(const ops::AttentionPlanParams& p) {
     if ((p.decode_workers & kFlashInferSplit) != 0) own.decode_workers = device.decode_workers;  // of SharedBound()
     return MakePlan(own, device);
   }
-  ops::AttentionPlanSize size = MakeFlashInferPlan(p, CurrentDevice().multiprocessors, /*with_prefill=*/false);
+  ops::AttentionPlanParams decodes = p;
+  decodes.prefill_tiles = 0;
+  ops::AttentionPlanSize size = MakeFlashInferPlan(decodes, CurrentDevice().multiprocessors, /*with_prefill=*/false);
   ops::AttentionPlanParams rest = p;
   rest.decode_workers = 0;
   rest.record += size.record_ints;
@@ -147,6 +149,7 @@ ops::AttentionBound SharedBound(const ops::AttentionBoundParams& p) {
   ops::AttentionBound b = FlashInferBound(p, CurrentDevice().multiprocessors, /*with_prefill=*/false);
   b.record_ints += ours.record_ints;
   b.workspace_bytes += ours.workspace_bytes;
+  b.prefill_tiles = ours.prefill_tiles;
   return b;
 }
 

@@ -51,6 +51,7 @@ HopperArgs<T> MakeHopperArgs(const ops::PagedAttentionParams& p, const Attention
   args.v_map = MakeRowBoxes(boxes, "paged_attention");
   args.a = MakePrefillArgs<T>(p, s);
   args.items = p.prefill_tiles * s.kv_heads;
+  args.used_tiles = p.plan + kPlanUsedTiles;
   args.cache_groups = static_cast<int32_t>(rows / 8);
   args.counters = reinterpret_cast<uint32_t*>(bytes);
   args.part_sums = reinterpret_cast<float2*>(bytes + w.counters);

@@ -1,6 +1,6 @@
 // The plan record, on the host alone: every unit of every (sequence, KV head) pair is done once, and the parts of a cut
 // pair are consecutive workers that agree on the owner and on their number; prefill tiles cover each row and column
-// once.
+// once, and those without work, in plans for a captured step, come last.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -105,9 +105,13 @@ bool TilesCovered(const int32_t* record, const Batch& b, int32_t kv_heads, int32
   const auto* tiles = reinterpret_cast<const PrefillTile*>(record + cuda::kPlanHeader +
                                                            record[0] * static_cast<int>(sizeof(DecodeWorker) / 4));
   std::map<std::pair<int, int>, std::vector<PrefillTile>> found;
-  for (int i = 0; i < record[1]; ++i) {
+  if (record[cuda::kPlanUsedTiles] > record[1]) return false;
+  for (int i = record[cuda::kPlanUsedTiles]; i < record[1]; ++i) {
+    if (tiles[i].query_len != 0) return false;
+  }
+  for (int i = 0; i < record[cuda::kPlanUsedTiles]; ++i) {
     const PrefillTile& t = tiles[i];
-    if (t.query_len == 0) continue;
+    if (t.query_len == 0) return false;
     const int s = t.seq;
     if (t.length != b.seq_len[s] || t.query_len != b.query_start[s + 1] - b.query_start[s]) return false;
     if (t.token != b.query_start[s]) return false;
@@ -205,15 +209,39 @@ void CheckFlashInferPlan(Checks& c, std::mt19937& rng, int round) {
   c.ExpectTrue(label + ": covered", FlashInferCovered(record.data(), o, size, b, p, multiprocessors));
 }
 
+// Groups that the decode kernel does not take: no workers to launch, and a tile for each single row.
+void CheckWideGroups(Checks& c) {
+  const cuda::PlanDevice device{264, 132};
+  Batch b;
+  for (const int length : {1, 90, 4000}) b.Add(1, length);
+  ops::AttentionPlanParams p;
+  p.query_start = b.query_start.data();
+  p.seq_len = b.seq_len.data();
+  p.num_seqs = 3;
+  p.num_q_heads = 24;
+  p.num_kv_heads = 1;
+  p.head_dim = 64;
+  const auto bound = cuda::PlanBound({3, 3, 24, 1, 64, p.dtype}, device);
+  std::vector<int32_t> record(bound.record_ints, -1);
+  p.record = record.data();
+  p.record_capacity = bound.record_ints;
+  p.decode_workers = bound.decode_workers;
+  p.prefill_tiles = bound.prefill_tiles;
+  const auto size = cuda::MakePlan(p, device);
+  c.ExpectTrue("plan of wide groups", size.decode_workers == 0 && size.prefill_tiles == bound.prefill_tiles &&
+                                          record[cuda::kPlanUsedTiles] >= 3 && record[2] == 0);
+}
+
 }  // namespace
 
 void CheckPlan(Checks& c) {
+  CheckWideGroups(c);
   std::mt19937 rng(7);
   for (int round = 0; round < 400; ++round) CheckFlashInferPlan(c, rng, round);
   for (int round = 0; round < 400; ++round) {
     Batch b = RandomBatch(rng);
     if (rng() % 3 == 0) b.window = 1 + rng() % 3000;
-    const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 8;
+    const int kv_heads = 1 + rng() % 8, group = 1 + rng() % 16;
     const int max_workers = 1 + rng() % 300;
     const cuda::PlanDevice device{max_workers, rng() % 4 == 0 ? 0 : static_cast<int32_t>(1 + rng() % 200)};
     const bool fixed = rng() % 2;
@@ -228,15 +256,17 @@ void CheckPlan(Checks& c) {
     p.decode_workers = fixed ? max_workers : 0;
     const auto bound =
         cuda::PlanBound({p.num_seqs, b.query_start.back(), p.num_q_heads, kv_heads, p.head_dim, p.dtype}, device);
+    p.prefill_tiles = fixed ? bound.prefill_tiles : 0;
     std::vector<int32_t> record(bound.record_ints, -1);
     p.record = record.data();
     p.record_capacity = bound.record_ints;
     const auto size = cuda::MakePlan(p, device);
     const std::string label = "plan round " + std::to_string(round);
     c.ExpectTrue(label + ": within the bound", size.record_ints <= bound.record_ints);
-    c.ExpectTrue(label + ": launch sizes", size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
-                                               size.decode_workers <= max_workers &&
-                                               (!fixed || size.decode_workers == max_workers));
+    c.ExpectTrue(label + ": launch sizes",
+                 size.decode_workers == record[0] && size.prefill_tiles == record[1] &&
+                     size.decode_workers <= max_workers &&
+                     (!fixed || (size.decode_workers == max_workers && size.prefill_tiles == bound.prefill_tiles)));
     c.ExpectTrue(label + ": decodes", DecodesCovered(record.data(), b, kv_heads));
     c.ExpectTrue(label + ": tiles", TilesCovered(record.data(), b, kv_heads, group, device.prefill_workers));
   }

@@ -50,7 +50,10 @@ struct AttentionBoundParams {
 struct AttentionBound {
   int64_t record_ints = 0;
   int64_t workspace_bytes = 0;
-  int32_t decode_workers = 0;  // the most that a plan for so many sequences asks for; the grid to capture graphs with
+  // The most that a plan for so many sequences asks for; what to capture graphs with. decode_workers is 0 where single
+  // query rows are prefill's too; prefill_tiles is 0 where a backend does not capture steps with longer queries.
+  int32_t decode_workers = 0;
+  int32_t prefill_tiles = 0;
 };
 using AttentionBoundFn = AttentionBound (*)(const AttentionBoundParams&);
 

@@ -38,7 +38,8 @@ StageShape DeviceRunner::ExactShape() const {
   return s;
 }
 
-ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char* host, int32_t decode_workers) const {
+ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char* host,
+                                                   const ops::AttentionPlanSize& launch) const {
   if (ops_.plan == nullptr) return {};
   ops::AttentionPlanParams p;
   p.query_start = reinterpret_cast<const int32_t*>(host + step.layout.query_start);
@@ -49,7 +50,8 @@ ops::AttentionPlanSize DeviceRunner::PlanAttention(const StagedStep& step, char*
   p.head_dim = net_.share.config.head_dim;
   p.dtype = net_.placement.dtype;
   p.kv_dtype = net_.kv_dtype;
-  p.decode_workers = decode_workers;
+  p.decode_workers = launch.decode_workers;
+  p.prefill_tiles = launch.prefill_tiles;
   p.record = reinterpret_cast<int32_t*>(host + step.layout.record);
   p.record_capacity = step.shape.record_ints;
   p.block_size = batch_.limits().block_size;
@@ -122,12 +124,31 @@ at::Tensor DeviceRunner::GatherLogits(const at::Tensor& hidden, const int32_t* r
   return net_.model->Logits(context_, picked);
 }
 
-// A decode step is padded to a size of the ladder, so that it can be a graph; 0 where it cannot.
-int32_t DeviceRunner::DecodeSize() const {
+bool DeviceRunner::IsDecode() const {
   const auto& rows = batch_.rows();
-  const bool decode =
-      std::all_of(rows.begin(), rows.end(), [](const BatchRow& r) { return r.num_tokens == 1 && r.sample; });
-  return decode && graphs_ != nullptr ? graphs_->SizeFor(static_cast<int32_t>(rows.size())) : 0;
+  return std::all_of(rows.begin(), rows.end(), [](const BatchRow& r) { return r.num_tokens == 1 && r.sample; });
+}
+
+// What the step is padded to so that it can be a graph; no tokens where it cannot.
+StageShape DeviceRunner::GraphShape(const StageShape& exact, bool decode) const {
+  if (graphs_ == nullptr) return {};
+  StageShape shape = graphs_->Pad(exact, decode);
+  if (shape.tokens == 0) return {};
+  const ops::AttentionBound bound = Bound(shape.seqs, shape.tokens);
+  if (!decode && ops_.bound != nullptr && bound.prefill_tiles == 0) return {};  // a backend that cannot
+  shape.record_ints = bound.record_ints;
+  return shape;
+}
+
+// Of a step that is to be a graph. Kernels that it has no work for are not launched.
+ops::AttentionPlanSize DeviceRunner::LaunchSizes(const StageShape& shape, bool decode) const {
+  if (shape.tokens == 0) return {};
+  const auto& rows = batch_.rows();
+  const bool decodes = std::any_of(rows.begin(), rows.end(), [](const BatchRow& r) { return r.num_tokens == 1; });
+  const ops::AttentionBound bound = Bound(shape.seqs, shape.tokens);
+  // Where there is no kernel for decodes, the others do them.
+  const bool tiles = !decode || bound.decode_workers == 0;
+  return {0, decodes ? bound.decode_workers : 0, tiles ? bound.prefill_tiles : 0};
 }
 
 // The step's copies and its sampling on the device, or what the host does in its place. False: the result is whole.
@@ -136,15 +157,16 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
   void* const stream = context_.op.stream;
   PrepareTallies(static_cast<int>(&slot - ring_.slots));
   const DeviceSampling sampling = Sampling();
-  int32_t size = DecodeSize();
+  const bool decode = IsDecode();
+  const StageShape exact = ExactShape();
+  StageShape padded = GraphShape(exact, decode);
   StagedStep step;
-  if (size > 0) {
-    const StageShape shape{size, size, size, Bound(size, size).record_ints};
-    step = FillStage(batch_, shape, sampling, slot.stage, ring_.stage_bytes);
-    if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) size = 0;
+  if (padded.tokens > 0) {
+    step = FillStage(batch_, padded, sampling, slot.stage, ring_.stage_bytes);
+    if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) padded = {};
   }
-  if (size == 0) step = FillStage(batch_, ExactShape(), sampling, slot.stage, ring_.stage_bytes);
-  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, size > 0 ? Bound(size, size).decode_workers : 0);
+  if (padded.tokens == 0) step = FillStage(batch_, exact, sampling, slot.stage, ring_.stage_bytes);
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(padded, decode));
   SetInput(step, plan);
   FASTLLM_RETURN_IF_ERROR(CompareWithRanks(result->step_id, step, slot.stage));
   NameRows(result);
@@ -159,8 +181,8 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
     EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));
     EnqueueKeep(step);
   };
-  if (size > 0 && plan.prefill_tiles == 0) {
-    GraphsFor(step).Run(size, enqueue);
+  if (padded.tokens > 0) {
+    graphs_->Run({padded, plan.decode_workers, plan.prefill_tiles, decode, step.penalties, step.logprobs}, enqueue);
   } else {
     enqueue();
   }
@@ -225,7 +247,7 @@ Status DeviceRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* 
     FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
     Slot& slot = NextSlot();
     const StagedStep step = FillStage(batch_, ExactShape(), {}, slot.stage, ring_.stage_bytes);
-    SetInput(step, PlanAttention(step, slot.stage, 0));
+    SetInput(step, PlanAttention(step, slot.stage, {}));
     device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), context_.op.stream);
     std::vector<int32_t> rows(batch_.num_tokens());
     std::iota(rows.begin(), rows.end(), 0);

@@ -1,11 +1,10 @@
 // DeviceRunner: one rank on a device that runs behind the host. A step is one copy of what the host knows, the model,
 // sampling, and a copy of the sampled ids back; the ids feed the next step where they are. Nothing waits for the host
-// between steps, and pure decode steps run as captured graphs.
+// between steps, and steps of few tokens run as captured graphs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,11 +19,11 @@
 #include "runtime/models/base/model.h"
 #include "runtime/nn/param.h"
 #include "runtime/runner/batch_state.h"
-#include "runtime/runner/decode_graphs.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/runner/device_stage.h"
 #include "runtime/runner/model_share.h"
 #include "runtime/runner/runner_options.h"
+#include "runtime/runner/step_graphs.h"
 #include "runtime/runner/step_runner.h"
 #include "runtime/runner/token_tallies.h"
 #include "runtime/sample/sampler.h"
@@ -80,7 +79,7 @@ class DeviceRunner : public StepRunner {
   struct Buffers {           // on the device
     at::Tensor stage;        // bytes
     at::Tensor ids;          // [max tokens]
-    at::Tensor block_table;  // [max seqs, max_blocks]
+    at::Tensor block_table;  // [max seqs + 1, max_blocks]
     at::Tensor last_tokens;  // [slots of sequences]
     at::Tensor sampled;      // [max seqs]
     at::Tensor logprobs;     // bytes, as LogprobBytes() has it
@@ -113,21 +112,24 @@ class DeviceRunner : public StepRunner {
   ops::AttentionBound Bound(int32_t seqs, int32_t tokens) const;
   Slot& NextSlot();
   StageShape ExactShape() const;
-  ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, int32_t decode_workers) const;
+  // `launch`: the launch sizes of a captured step; 0: as many as it takes.
+  ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, const ops::AttentionPlanSize& launch) const;
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
   Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
   at::Tensor EnqueueModel(const StagedStep& step);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
   void EnqueueKeep(const StagedStep& step);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
-  int32_t DecodeSize() const;
+  // Whether each row is one new token that is sampled from.
+  bool IsDecode() const;
+  StageShape GraphShape(const StageShape& exact, bool decode) const;
+  ops::AttentionPlanSize LaunchSizes(const StageShape& shape, bool decode) const;
   Result<bool> RunStep(StepResult* result);
   // What the host does of a step, for which it waits; the result is whole then.
   void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);
   void PrepareTallies(int buffer);
   DeviceSampling Sampling() const;
-  DecodeGraphs& GraphsFor(const StagedStep& step);
-  std::unique_ptr<DecodeGraphs> MakeGraphs() const;
+  std::unique_ptr<StepGraphs> MakeGraphs() const;
   // Of `rows` rows: logprob and rank of the token, ids and logprobs of the top ones.
   static int64_t LogprobBytes(int32_t rows) { return int64_t{rows} * (2 + 2 * kMostDeviceTops) * 4; }
   void EnqueueLogprobs(const StagedStep& step, const at::Tensor& logits);
@@ -151,9 +153,8 @@ class DeviceRunner : public StepRunner {
   Ring ring_;
   ForwardContext context_;
   std::unique_ptr<Sampler> host_sampler_;
-  std::unique_ptr<DecodeGraphs> graphs_;                       // null: every step is put on the stream anew
-  std::array<std::unique_ptr<DecodeGraphs>, 3> other_graphs_;  // of steps with penalties, logprobs or both, if any
-  std::unique_ptr<TokenTallies> tallies_;                      // null until a sequence needs them
+  std::unique_ptr<StepGraphs> graphs_;     // null: every step is put on the stream anew
+  std::unique_ptr<TokenTallies> tallies_;  // null until a sequence needs them
   bool tallies_refused_ = false;
 };
 

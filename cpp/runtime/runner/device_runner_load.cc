@@ -26,6 +26,7 @@ namespace {
 // About two megabytes for each of the graphs of a model with a few hundred launches a step.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGraphMinFreeBytes = int64_t{64} << 20;
+constexpr int32_t kMostPrefillGraphs = 32;
 
 Status CheckFp8Limits(const ModelConfig& c, const ops::DeviceApi& device) {
   const int32_t capability = device.compute_capability();
@@ -84,7 +85,6 @@ DeviceRunner::~DeviceRunner() {
     // The failure that led here has been reported by the step that met it.
   }
   graphs_.reset();
-  for (auto& graphs : other_graphs_) graphs.reset();
   tallies_.reset();
   for (const Slot& slot : ring_.slots) {
     if (slot.event != nullptr) device_.DestroyEvent(slot.event);
@@ -143,19 +143,21 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
   return LoadWeights(*tensors, entry->weights, net_.config.gguf_names, target, net_.params);
 }
 
-std::unique_ptr<DecodeGraphs> DeviceRunner::MakeGraphs() const {
-  return std::make_unique<DecodeGraphs>(device_, context_.op.stream, batch_.limits().max_num_seqs, kGraphMinFreeBytes);
+std::unique_ptr<StepGraphs> DeviceRunner::MakeGraphs() const {
+  const BatchLimits& l = batch_.limits();
+  const GraphLimits limits{l.max_num_seqs, l.max_num_batched_tokens, kGraphMinFreeBytes, kMostPrefillGraphs};
+  return std::make_unique<StepGraphs>(device_, context_.op.stream, limits);
 }
 
 void DeviceRunner::AllocateBuffers() {
   const BatchLimits& l = batch_.limits();
-  const ops::AttentionBound bound = Bound(l.max_num_seqs, l.max_num_batched_tokens);
+  const ops::AttentionBound bound = Bound(l.max_num_seqs + 1, l.max_num_batched_tokens);
   ring_.stage_bytes = MaxStageBytes(l, bound.record_ints);
   const auto ints = net_.placement.Options(at::kInt);
   const auto bytes = net_.placement.Options(at::kByte);
   buffers_.stage = Empty({ring_.stage_bytes}, bytes);
   buffers_.ids = Empty({l.max_num_batched_tokens}, ints);
-  buffers_.block_table = Empty({l.max_num_seqs, l.max_blocks_per_seq()}, ints);
+  buffers_.block_table = Empty({l.max_num_seqs + 1, l.max_blocks_per_seq()}, ints);
   buffers_.last_tokens = Empty({batch_.num_slots()}, ints);
   buffers_.sampled = Empty({l.max_num_seqs}, ints);
   buffers_.logprobs = Empty({LogprobBytes(l.max_num_seqs)}, bytes);
@@ -203,7 +205,7 @@ void DeviceRunner::DryStep() {
   const int32_t seqs = std::min(l.max_num_seqs, l.max_num_batched_tokens);
   const StageShape shape{l.max_num_batched_tokens, seqs, seqs, Bound(seqs, l.max_num_batched_tokens).record_ints};
   const StagedStep step = FillDryStage(l, shape, slot.stage);
-  SetInput(step, PlanAttention(step, slot.stage, 0));
+  SetInput(step, PlanAttention(step, slot.stage, {}));
   void* const stream = context_.op.stream;
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
   const at::Tensor hidden = EnqueueModel(step);

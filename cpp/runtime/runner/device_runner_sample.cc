@@ -74,14 +74,6 @@ void DeviceRunner::FetchLogprobs(Slot& slot, const StagedStep& step) {
 
 DeviceSampling DeviceRunner::Sampling() const { return {tallies_ != nullptr, ops_.logprobs != nullptr}; }
 
-DecodeGraphs& DeviceRunner::GraphsFor(const StagedStep& step) {
-  const int kind = (step.penalties ? 1 : 0) + (step.logprobs ? 2 : 0);
-  if (kind == 0) return *graphs_;
-  std::unique_ptr<DecodeGraphs>& graphs = other_graphs_[kind - 1];
-  if (graphs == nullptr) graphs = MakeGraphs();
-  return *graphs;
-}
-
 void DeviceRunner::EnqueueKeep(const StagedStep& step) {
   ops::KeepTokensParams k;
   k.last_tokens = DataOf<int32_t>(buffers_.last_tokens);

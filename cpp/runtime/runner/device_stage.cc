@@ -71,13 +71,16 @@ void FillSampling(const RunnerSequence& s, const StageLayout& o, const DeviceSam
 
 void FillPadding(const StageShape& shape, const StageLayout& o, int32_t token, int32_t seq, int32_t sample,
                  char* host) {
+  int32_t left = shape.tokens - token;
   for (; token < shape.tokens; ++token) {
     At<int64_t>(host, o.slot_mapping)[token] = -1;
     At<int32_t>(host, o.planned)[token] = 0;
     At<int32_t>(host, o.positions)[token] = 0;
   }
   for (; seq < shape.seqs; ++seq) {
-    At<int32_t>(host, o.query_start)[seq + 1] = At<int32_t>(host, o.query_start)[seq] + 1;
+    const int32_t rows = seq + 1 == shape.seqs ? left : std::min(left, 1);
+    At<int32_t>(host, o.query_start)[seq + 1] = At<int32_t>(host, o.query_start)[seq] + rows;
+    left -= rows;
     At<int32_t>(host, o.seq_len)[seq] = 0;
   }
   for (; sample < shape.samples; ++sample) {
@@ -139,10 +142,10 @@ StageLayout StageLayout::Of(const StageShape& s) {
 }
 
 int64_t MaxStageBytes(const BatchLimits& l, int64_t record_ints) {
-  const StageShape most{l.max_num_batched_tokens, l.max_num_seqs, l.max_num_seqs, record_ints};
+  const StageShape most{l.max_num_batched_tokens, l.max_num_seqs + 1, l.max_num_seqs, record_ints};
   const int64_t lists = static_cast<int64_t>(kMostListed * sizeof(ops::TokenBias));
-  return StageLayout::Of(most).table +
-         l.max_num_seqs * (lists + l.max_blocks_per_seq() * static_cast<int64_t>(sizeof(int32_t)));
+  const int64_t table = most.seqs * (l.max_blocks_per_seq() * static_cast<int64_t>(sizeof(int32_t)));
+  return StageLayout::Of(most).table + table + l.max_num_seqs * lists;
 }
 
 StagedStep FillStage(const BatchState& batch, const StageShape& shape, const DeviceSampling& device, char* host,

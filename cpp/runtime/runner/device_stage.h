@@ -1,6 +1,7 @@
 // DeviceStage: everything that a step needs from the host, laid out in one piece so that one copy brings it over.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -12,14 +13,15 @@
 namespace fastllm::runtime {
 
 // The counts that fix where everything lies. A captured graph keeps those that it was captured with; rows that a step
-// does not have are padding: one token of a sequence of length 0, nothing written, nothing kept.
+// does not have are padding: of sequences of length 0 with one token each, as many as are left over with the last;
+// nothing written, nothing kept.
 struct StageShape {
   int32_t tokens = 0;
   int32_t seqs = 0;
   int32_t samples = 0;
   int64_t record_ints = 0;  // room for the attention plan
 
-  bool operator==(const StageShape&) const = default;
+  auto operator<=>(const StageShape&) const = default;
 };
 
 // Byte offsets. What varies in width comes last.
@@ -60,7 +62,7 @@ struct StagedStep {
   bool needs_host() const { return prompt_logprobs || !host_rows.empty(); }
 };
 
-// The most bytes that a step within the limits takes.
+// The most bytes that a step within the limits takes, padding by one sequence more than their most included.
 int64_t MaxStageBytes(const BatchLimits& limits, int64_t record_ints);
 
 // Writes the rows of the batch into `host` (page-locked, of `capacity` bytes), padded to `shape`. The attention plan's

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-#include "runtime/runner/decode_graphs.h"
 #include "runtime/runner/device_runner.h"
 #include "tests/runtime/model/device_runner_fixture.h"
 #include "tests/runtime/model/tiny_model.h"
@@ -174,80 +173,39 @@ TEST(DeviceRunner, TheKvCacheIsSizedAfterTheRestHasItsMemory) {
   EXPECT_EQ(DeviceRunner::Create(TinySource(), options, nullptr).status().message(), "no room");
 }
 
-TEST(DecodeLadder, SizesRiseToTheMost) {
-  EXPECT_EQ(DecodeLadder(1), std::vector<int32_t>({1}));
-  EXPECT_EQ(DecodeLadder(5), std::vector<int32_t>({1, 2, 4, 5}));
-  EXPECT_EQ(DecodeLadder(100), std::vector<int32_t>({1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 100}));
-  const auto large = DecodeLadder(1024);
-  EXPECT_EQ(large.back(), 1024);
-  EXPECT_TRUE(std::is_sorted(large.begin(), large.end()));
-  EXPECT_EQ(std::adjacent_find(large.begin(), large.end()), large.end());
-}
-
-// A device whose graphs are lists of what was enqueued.
-class RecordingDevice final : public ops::DeviceApi {
- public:
-  mutable std::vector<std::string> calls;
-  mutable int64_t free_bytes = 1000;
-  mutable bool refuses = false;
-
-  const char* name() const override { return "recording"; }
-  ops::DeviceMemoryInfo memory() const override { return {1000, free_bytes}; }
-  void* CreateStream() const override { return nullptr; }
-  void DestroyStream(void*) const override {}
-  void Synchronize(void*) const override {}
-  void* AllocatePinned(size_t) const override { return nullptr; }
-  void FreePinned(void*) const override {}
-  void Copy(void*, const void*, size_t, void*) const override {}
-  void Zero(void*, size_t, void*) const override {}
-  void* CreateEvent() const override { return nullptr; }
-  void DestroyEvent(void*) const override {}
-  void RecordEvent(void*, void*) const override {}
-  void WaitEvent(void*) const override {}
-  bool has_graphs() const override { return true; }
-  void BeginCapture(void*) const override { calls.push_back("begin"); }
-  void* EndCapture(void*) const override {
-    calls.push_back("end");
-    return refuses ? nullptr : new int(0);
+// Sequences come one by one beside the decodes of those before, their prompts in chunks, until there are as many as may
+// be: steps that are not pure decode are padded too, in tokens and in sequences.
+TEST_P(Decode, MixedStepsGiveTheTokensOfTheReference) {
+  constexpr int32_t kRows = 8, kChunk = 7, kTokens = 6;  // 8: max_num_seqs
+  const auto runner = Runner(/*eager=*/GetParam());
+  std::vector<int32_t> computed(kRows, 0);
+  std::vector<std::vector<TokenId>> got(kRows);
+  const auto length = [](int32_t r) { return 9 + 2 * r; };
+  for (int32_t step = 0; step < kRows + 2 * kTokens; ++step) {
+    StepPlan plan;
+    plan.step_id = step;
+    std::vector<int32_t> sampled;
+    for (int32_t r = 0; r < std::min(kRows, step + 1); ++r) {
+      const auto id = static_cast<RequestId>(r + 1);
+      if (computed[r] == 0) {
+        plan.added.push_back(Sequence(id, Prompt(length(r), r), length(r) + 3 * kTokens + kRows));
+      } else {
+        plan.diffs.push_back({id, computed[r], {{}}});
+      }
+      const int32_t count = std::min(kChunk, std::max(1, length(r) - computed[r]));
+      computed[r] += count;
+      AddRow(plan, id, count, computed[r] >= length(r));
+      if (computed[r] >= length(r)) sampled.push_back(r);
+    }
+    const StepResult result = Step(*runner, plan);
+    ASSERT_TRUE(result.status.ok()) << result.status.ToString();
+    ASSERT_EQ(result.rows.size(), sampled.size());
+    for (size_t i = 0; i < sampled.size(); ++i) got[sampled[i]].push_back(result.rows[i].tokens.at(0));
   }
-  void LaunchGraph(void*, void*) const override { calls.push_back("launch"); }
-  void DestroyGraph(void* graph) const override { delete static_cast<int*>(graph); }
-};
-
-TEST(DecodeGraphs, TheSecondUseCapturesAndLaterOnesReplay) {
-  const RecordingDevice device;
-  DecodeGraphs graphs(device, nullptr, 8, 100);
-  EXPECT_EQ(graphs.SizeFor(3), 4);
-  EXPECT_EQ(graphs.SizeFor(8), 8);
-  EXPECT_EQ(graphs.SizeFor(9), 0);
-  const auto step = [&] { device.calls.push_back("enqueue"); };
-  using Calls = std::vector<std::string>;
-  graphs.Run(4, step);
-  EXPECT_EQ(device.calls, Calls({"enqueue"}));
-  device.calls.clear();
-  graphs.Run(4, step);
-  EXPECT_EQ(device.calls, Calls({"begin", "enqueue", "end", "launch"}));
-  device.calls.clear();
-  graphs.Run(4, step);
-  EXPECT_EQ(device.calls, Calls({"launch"}));
-  EXPECT_EQ(graphs.num_captured(), 1);
-}
-
-TEST(DecodeGraphs, NothingIsCapturedWithoutMemoryOrAfterARefusal) {
-  using Calls = std::vector<std::string>;
-  const RecordingDevice device;
-  const auto step = [&] { device.calls.push_back("enqueue"); };
-  DecodeGraphs small(device, nullptr, 8, 100);
-  device.free_bytes = 50;
-  small.Run(4, step);
-  small.Run(4, step);
-  EXPECT_EQ(device.calls, Calls({"enqueue", "enqueue"}));
-  device.free_bytes = 1000;
-  device.refuses = true;
-  device.calls.clear();
-  DecodeGraphs refused(device, nullptr, 8, 100);
-  for (int i = 0; i < 3; ++i) refused.Run(2, step);
-  EXPECT_EQ(device.calls, Calls({"enqueue", "begin", "enqueue", "end", "enqueue", "enqueue"}));
+  for (int32_t r = 0; r < kRows; ++r) {
+    got[r].resize(kTokens);
+    EXPECT_EQ(got[r], ReferenceGreedy(Prompt(length(r), r), kTokens)) << r;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+// StepGraphs: captured steps, of sizes that steps are padded to.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "ops/contract/device.h"
+#include "runtime/runner/device_stage.h"
+
+namespace fastllm::runtime {
+
+// Batch sizes that decode steps are padded to: 1, 2, 4, 8, multiples of 8 up to 64, of 16 up to 256, of 32 beyond, and
+// `most`. Ascending.
+std::vector<int32_t> DecodeLadder(int32_t most);
+
+// Tokens that other steps are padded to: 16 and multiples of 32 up to 256; none above `most`. Steps of more tokens keep
+// the device busy for longer than it takes to put them on the stream, and padding costs them products. Ascending.
+std::vector<int32_t> PrefillLadder(int32_t most);
+
+// All that the launches of a step depend on.
+struct StepKey {
+  StageShape shape;
+  int32_t decode_workers = 0;
+  int32_t prefill_tiles = 0;
+  bool decode = false;  // one new token of each sequence
+  bool penalties = false;
+  bool logprobs = false;
+
+  auto operator<=>(const StepKey&) const = default;
+};
+
+struct GraphLimits {
+  int32_t max_rows = 0;  // sequences of a step
+  int32_t max_tokens = 0;
+  int64_t min_free_bytes = 0;  // capture nothing when the device has less
+  int32_t max_prefill = 0;     // graphs of steps that are not pure decode
+};
+
+// A step is captured when its key comes for the second time; the first, uncaptured, has warmed up what its ops
+// allocate. When the device runs out of room for graphs no more are captured, and steps run as they are. Runner's
+// thread.
+class StepGraphs {
+ public:
+  StepGraphs(const ops::DeviceApi& device, void* stream, const GraphLimits& limits);
+  ~StepGraphs();
+  StepGraphs(const StepGraphs&) = delete;
+  StepGraphs& operator=(const StepGraphs&) = delete;
+
+  // What a step of these counts is padded to; no tokens where it is too large, or, unless it is pure decode, samples
+  // nothing. record_ints is left to the caller. Padding of `decode` is a sequence a token; else all of it belongs to
+  // sequences behind those of the step, of which there is room for one more than max_rows.
+  StageShape Pad(const StageShape& exact, bool decode) const;
+
+  // Runs a step: launches its graph, or calls `enqueue`, which puts the step on the stream.
+  void Run(const StepKey& key, const std::function<void()>& enqueue);
+
+  int32_t num_captured() const { return num_captured_; }
+
+ private:
+  struct Entry {
+    int32_t uses = 0;
+    void* graph = nullptr;
+  };
+  bool MayCapture(const StepKey& key);
+  void* Capture(const std::function<void()>& enqueue);
+
+  const ops::DeviceApi& device_;
+  void* stream_;
+  GraphLimits limits_;
+  std::vector<int32_t> decode_ladder_;
+  std::vector<int32_t> token_ladder_;
+  std::vector<int32_t> row_ladder_;  // of steps that are not pure decode
+  std::map<StepKey, Entry> entries_;
+  int32_t num_captured_ = 0;
+  int32_t num_prefill_ = 0;  // of those captured
+  bool closed_ = false;
+};
+
+}  // namespace fastllm::runtime
