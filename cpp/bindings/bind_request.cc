@@ -31,11 +31,16 @@ std::vector<int32_t> TokenIds(py::handle object) {
   for (Py_ssize_t i = 0; i < size; ++i) {
     py::handle item(PyTuple_GET_ITEM(items.ptr(), i));
     const auto where = [i] { return "prompt_token_ids[" + std::to_string(i) + "]"; };
-    if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
-      throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
+    py::object converted;
+    py::handle index = item;
+    if (!PyLong_CheckExact(item.ptr())) {
+      if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
+        throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
+      }
+      converted = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+      if (!converted) throw py::error_already_set();
+      index = converted;
     }
-    auto index = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
-    if (!index) throw py::error_already_set();
     int overflow = 0;
     const long value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
     if (overflow != 0 || value < INT32_MIN || value > INT32_MAX) {
