@@ -237,6 +237,21 @@ def test_ids_are_read_from_a_copy():
     assert GenerationRequest(ids, SamplingParams()).prompt_token_ids == [5, *range(1000)]
 
 
+class _Int(int):
+    pass
+
+
+def test_ids_are_ints_of_any_kind_that_fit():
+    five = type("Five", (), {"__index__": lambda self: 5})()
+    assert GenerationRequest((1, five, _Int(7), 2**31 - 1), SamplingParams()).prompt_token_ids == [1, 5, 7, 2**31 - 1]
+    for wrong, shown in ((True, "True"), (1.5, "1.5"), ("a", "'a'"), (None, "None")):
+        with pytest.raises(TypeError, match=rf"prompt_token_ids\[1\] must be an int, got {shown}"):
+            GenerationRequest([1, wrong], SamplingParams())
+    for wide in (2**31, -(2**31) - 1, 2**70):
+        with pytest.raises(InvalidArgumentError, match=rf"prompt_token_ids\[0\] = {wide} is no token id"):
+            GenerationRequest([wide], SamplingParams())
+
+
 def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(InvalidArgumentError, match="stop must not hold half of a surrogate pair"):
         SamplingParams(stop=["\ud800"])
