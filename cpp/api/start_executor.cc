@@ -12,6 +12,7 @@
 #include "api/placement.h"
 #include "api/worker_command.h"
 #include "fastllm/config_json.h"
+#include "runtime/device/device_ranks.h"
 #include "runtime/executor/local_executor.h"
 #include "runtime/executor/processes_executor.h"
 #include "runtime/executor/threads_executor.h"
@@ -20,7 +21,8 @@ namespace fastllm::api {
 namespace {
 
 // What this build cannot do about ranks, by name.
-Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& sizes, bool on_cpu, bool has_processors) {
+Status CheckRanks(const EngineConfig& config, const RunnerChoice& choice, bool has_processors) {
+  const runtime::ParallelSizes& sizes = choice.sizes;
   const std::string& backend = config.parallel.distributed_executor_backend;
   const int32_t nodes = config.parallel.nnodes;
   if (backend != "threads" && has_processors) {
@@ -46,10 +48,17 @@ Status CheckRanks(const EngineConfig& config, const runtime::ParallelSizes& size
                                  std::to_string(sizes.tensor) + " and pipeline_parallel_size " +
                                  std::to_string(sizes.pipeline));
   }
-  if (on_cpu || sizes.world() == 1) return Status::Ok();
-  return Status::Unimplemented("tensor_parallel_size is " + std::to_string(sizes.tensor) +
-                               " and pipeline_parallel_size " + std::to_string(sizes.pipeline) +
-                               "; on device cuda this build has one rank");
+  if (choice.options.placement.device == ops::Device::kCpu || sizes.world() == 1) return Status::Ok();
+  if (sizes.pipeline > 1) {
+    return Status::Unimplemented("pipeline_parallel_size is " + std::to_string(sizes.pipeline) +
+                                 "; on device cuda this build has one stage");
+  }
+  if (backend != "threads") {
+    return Status::Unimplemented("tensor_parallel_size is " + std::to_string(sizes.tensor) +
+                                 " and distributed_executor_backend \"" + backend +
+                                 "\"; on device cuda ranks are threads in this build");
+  }
+  return runtime::CheckDeviceRanks(choice.options.placement, sizes.tensor);
 }
 
 // Two tensors of the largest step, twice: while one step's are read, the next one's are written.
@@ -98,6 +107,13 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const
   runtime::RankThreadsOptions threads;
   threads.sizes = choice.sizes;
   threads.timeout = timeout;
+  if (choice.options.placement.device != ops::Device::kCpu) {
+    const runtime::Placement& placement = choice.options.placement;
+    const int64_t row_bytes = source.config.hidden_size * ops::DTypeSize(placement.dtype);
+    threads.join = [join =
+                        runtime::DeviceRanksOptions{placement, choice.options.sched.max_num_batched_tokens, row_bytes}](
+                       runtime::Ranks* ranks) { return runtime::JoinDeviceRanks(join, ranks); };
+  }
   return runtime::MakeThreadsExecutor(std::move(source), choice.options, threads, phases);
 }
 
@@ -112,7 +128,7 @@ Result<StartedExecutor> StartExecutor(const EngineConfig& config, runtime::Model
   if (!on_cpu && !logits_processors.empty()) {
     return Status::Unimplemented("logits processors of the host need the logits in host memory: device must be cpu");
   }
-  FASTLLM_RETURN_IF_ERROR(CheckRanks(config, choice.sizes, on_cpu, !logits_processors.empty()));
+  FASTLLM_RETURN_IF_ERROR(CheckRanks(config, choice, !logits_processors.empty()));
   choice.options.logits_processors = std::move(logits_processors);
   StartedExecutor out;
   out.resolved = choice.resolved;

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "cuda/comm/peer_steps.h"
+#include "cuda/common/launch_order.cuh"
+#include "cuda/common/reduce.cuh"
 #include "cuda/common/types.cuh"
 
 namespace fastllm::cuda {
@@ -82,11 +84,13 @@ struct PeerMemory {
   }
 };
 
-// A block of kPeerBlockUnits threads. Not to be launched ahead of the end of its predecessor: that a rank has ended a
-// call is what its next one says.
+// A block of kPeerBlockUnits threads. That a rank has ended a call is what its next one says, so nothing is sent before
+// the kernels before this one are done. The next one may load its weights while this one waits for the peers.
 template <typename T, bool kTwoShots>
 __global__ void __launch_bounds__(ops::kPeerBlockUnits)
     PeerReduceKernel(const __grid_constant__ ops::PeerReduceParams p) {
+  WaitForPrevious();
+  AllowNext();
   const uint32_t epoch = NextEpoch(p.epochs[blockIdx.x]);
   const int64_t unit = int64_t{blockIdx.x} * ops::kPeerBlockUnits + threadIdx.x;
   if (unit * PeerCodec<T>::kValues < p.count) {
@@ -102,6 +106,81 @@ __global__ void __launch_bounds__(ops::kPeerBlockUnits)
   }
   __syncthreads();
   if (threadIdx.x == 0) p.epochs[blockIdx.x] = epoch;
+}
+
+// Brings a weight nearer, a piece by each thread of the block's last warp.
+__device__ __forceinline__ void FetchWeight(const ops::NextWeight& next) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const int32_t piece = static_cast<int32_t>(threadIdx.x) - (static_cast<int32_t>(blockDim.x) - 32);
+  if (piece < 0 || next.bytes == 0) return;
+  const int64_t units = next.bytes / 16, count = int64_t{gridDim.x} * 32, i = int64_t{blockIdx.x} * 32 + piece;
+  const int64_t begin = units * i / count;
+  const auto size = static_cast<uint32_t>(units * (i + 1) / count - begin) * 16;
+  if (size == 0) return;
+  const char* const at = static_cast<const char*>(next.data) + begin * 16;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(size) : "memory");
+#endif
+}
+
+// A block for each row, of whole kPeerBlockUnits threads, which have up to kUnits units each. What the sum meets is on
+// its way from memory while the peers' parts are on theirs.
+template <typename T, int kUnits>
+__global__ void __launch_bounds__(1024, kUnits == 1 ? 2 : 1)
+    PeerReduceNormKernel(const __grid_constant__ ops::PeerReduceNormParams p) {
+  using Codec = PeerCodec<T>;
+  constexpr int kValues = Codec::kValues;
+  __shared__ float shared[32];
+  WaitForPrevious();
+  AllowNext();
+  const auto units = static_cast<int32_t>(p.norm.hidden / kValues);
+  const int32_t row_blocks = (units + ops::kPeerBlockUnits - 1) / ops::kPeerBlockUnits;
+  const int64_t first_block = int64_t{blockIdx.x} * row_blocks, data_row = int64_t{blockIdx.x} * units;
+  const int32_t own_block = threadIdx.x / ops::kPeerBlockUnits, step = blockDim.x / ops::kPeerBlockUnits;
+  const auto* const x = static_cast<const uint64_t*>(p.norm.x) + data_row;
+  auto* const residual = static_cast<uint64_t*>(p.norm.residual) + data_row;
+  PeerMemory memory{p.peers.stop};
+  uint64_t own[kUnits], rest[kUnits];
+  uint32_t epoch[kUnits];
+#pragma unroll
+  for (int j = 0; j < kUnits; ++j) {
+    const auto u = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+    if (u >= units) break;
+    epoch[j] = NextEpoch(p.peers.epochs[first_block + own_block + j * step]);
+    own[j] = x[u];
+    PeerSteps<Codec, PeerMemory>(p.peers, epoch[j], &memory).Tell(first_block * ops::kPeerBlockUnits + u, own[j]);
+    rest[j] = residual[u];
+  }
+  FetchWeight(p.next);
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kUnits; ++j) {
+    const auto u = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+    if (u >= units) break;
+    float sum[kValues] = {}, before[kValues];
+    PeerSteps<Codec, PeerMemory>(p.peers, epoch[j], &memory).Total(first_block * ops::kPeerBlockUnits + u, own[j], sum);
+    Codec::Unpack(rest[j], before);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) sum[i] = ToFloat(FromFloat<T>(sum[i])) + before[i];
+    rest[j] = Codec::Pack(sum);
+    residual[u] = rest[j];
+    Codec::Unpack(rest[j], sum);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) squares += sum[i] * sum[i];
+  }
+  const float scale = rsqrtf(BlockSum(squares, shared) / static_cast<float>(p.norm.hidden) + p.norm.eps);
+#pragma unroll
+  for (int j = 0; j < kUnits; ++j) {
+    const auto u = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+    if (u >= units) break;
+    float values[kValues], gain[kValues];
+    Codec::Unpack(rest[j], values);
+    Codec::Unpack(static_cast<const uint64_t*>(p.norm.weight)[u], gain);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) values[i] = values[i] * scale * gain[i];
+    static_cast<uint64_t*>(p.norm.out)[data_row + u] = Codec::Pack(values);
+    // BlockSum() has been past by all who read it.
+    if (threadIdx.x % ops::kPeerBlockUnits == 0) p.peers.epochs[first_block + own_block + j * step] = epoch[j];
+  }
 }
 
 }  // namespace fastllm::cuda

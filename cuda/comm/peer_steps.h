@@ -32,11 +32,29 @@ class PeerSteps {
   FASTLLM_PEER_FN PeerSteps(const ops::PeerReduceParams& p, uint32_t epoch, Memory* memory)
       : p_(p), epoch_(epoch), parity_(static_cast<int32_t>(epoch & 1u)), memory_(memory) {}
 
-  // One shot: Send() of a unit, then Receive().
-  FASTLLM_PEER_FN void Send(int64_t unit) {
-    const uint64_t own = Codec::Load(p_.data, unit, p_.count);
+  // For those who go on with the sum: Tell() this rank's values of a unit, then Total() of all ranks', unrounded, in
+  // sum[Codec::kValues].
+  FASTLLM_PEER_FN void Tell(int64_t unit, uint64_t own) {
     for (int32_t k = 1; k < p_.size; ++k) Put(Parcel(Peer(k), p_.rank, unit), own);
   }
+  FASTLLM_PEER_FN bool Total(int64_t unit, uint64_t own, float* sum) {
+    float values[Codec::kValues];
+    for (int32_t r = 0; r < p_.size; ++r) {
+      uint64_t theirs = own;
+      if (r != p_.rank && !Take(Parcel(p_.rank, r, unit), &theirs)) return false;
+      Codec::Unpack(theirs, values);
+      for (int32_t i = 0; i < Codec::kValues; ++i) sum[i] = r == 0 ? values[i] : sum[i] + values[i];
+    }
+    return true;
+  }
+
+  // What another rank has told of a unit.
+  FASTLLM_PEER_FN bool Fetch(int64_t unit, int32_t from, uint64_t* told) {
+    return Take(Parcel(p_.rank, from, unit), told);
+  }
+
+  // One shot: Send() of a unit, then Receive().
+  FASTLLM_PEER_FN void Send(int64_t unit) { Tell(unit, Codec::Load(p_.data, unit, p_.count)); }
   FASTLLM_PEER_FN bool Receive(int64_t unit) {
     uint64_t sum = 0;
     if (!Add(unit, &sum)) return false;
@@ -98,14 +116,8 @@ class PeerSteps {
   }
 
   FASTLLM_PEER_FN bool Add(int64_t unit, uint64_t* total) {
-    const uint64_t own = Codec::Load(p_.data, unit, p_.count);
-    float sum[Codec::kValues] = {}, values[Codec::kValues];
-    for (int32_t r = 0; r < p_.size; ++r) {
-      uint64_t theirs = own;
-      if (r != p_.rank && !Take(Parcel(p_.rank, r, unit), &theirs)) return false;
-      Codec::Unpack(theirs, values);
-      for (int32_t i = 0; i < Codec::kValues; ++i) sum[i] = r == 0 ? values[i] : sum[i] + values[i];
-    }
+    float sum[Codec::kValues] = {};
+    if (!Total(unit, Codec::Load(p_.data, unit, p_.count), sum)) return false;
     *total = Codec::Pack(sum);
     return true;
   }

@@ -1,7 +1,8 @@
-// The current CUDA device behind ops::DeviceApi.
+// The CUDA devices behind ops::DeviceApi.
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <vector>
 
 #include "core/base/check.h"
 #include "ops/table/device.h"
@@ -20,17 +21,19 @@ cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
 class Cuda final : public DeviceApi {
  public:
-  Cuda() {
-    int device = 0;
-    cudaDeviceProp properties;
-    Must(cudaGetDevice(&device), "cudaGetDevice");
-    Must(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-    name_ = properties.name;
-    capability_ = properties.major * 10 + properties.minor;
+  explicit Cuda(int count) {
+    for (int device = 0; device < count; ++device) {
+      cudaDeviceProp properties;
+      Must(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+      facts_.push_back({properties.name, properties.major * 10 + properties.minor});
+    }
   }
 
-  const char* name() const override { return name_.c_str(); }
-  int32_t compute_capability() const override { return capability_; }
+  int32_t count() const override { return static_cast<int32_t>(facts_.size()); }
+  void Use(int32_t number) const override { Must(cudaSetDevice(number), "cudaSetDevice"); }
+
+  const char* name() const override { return Current().name.c_str(); }
+  int32_t compute_capability() const override { return Current().capability; }
   DeviceMemoryInfo memory() const override {
     size_t free_bytes = 0, total = 0;
     Must(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
@@ -57,6 +60,12 @@ class Cuda final : public DeviceApi {
   void Copy(void* to, const void* from, size_t bytes, void* stream) const override {
     if (bytes > 0) Must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Stream(stream)), "cudaMemcpyAsync");
   }
+  void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
+                void* stream) const override {
+    if (width == 0 || rows == 0) return;
+    Must(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, Stream(stream)),
+         "cudaMemcpy2DAsync");
+  }
   void Zero(void* memory, size_t bytes, void* stream) const override {
     if (bytes > 0) Must(cudaMemsetAsync(memory, 0, bytes, Stream(stream)), "cudaMemsetAsync");
   }
@@ -71,6 +80,15 @@ class Cuda final : public DeviceApi {
     Must(cudaEventRecord(Event(event), Stream(stream)), "cudaEventRecord");
   }
   void WaitEvent(void* event) const override { Must(cudaEventSynchronize(Event(event)), "cudaEventSynchronize"); }
+  bool IsDone(void* event) const override {
+    const cudaError_t e = cudaEventQuery(Event(event));
+    if (e == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      return false;
+    }
+    Must(e, "cudaEventQuery");
+    return true;
+  }
 
   bool has_graphs() const override { return true; }
   void BeginCapture(void* stream) const override {
@@ -97,22 +115,34 @@ class Cuda final : public DeviceApi {
   }
 
  private:
-  std::string name_;
-  int32_t capability_ = 0;
+  struct Facts {
+    std::string name;
+    int32_t capability = 0;
+  };
+  const Facts& Current() const {
+    int device = 0;
+    Must(cudaGetDevice(&device), "cudaGetDevice");
+    return facts_[device];
+  }
+
+  std::vector<Facts> facts_;
 };
 
-bool HasDevice() {
+int CountDevices() {
   int count = 0;
-  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess;
   static_cast<void>(cudaGetLastError());
-  return found;
+  return found ? count : 0;
 }
 
 }  // namespace
 
 const DeviceApi* CudaDevice() {
-  static const DeviceApi* const device = HasDevice() ? new Cuda : nullptr;
-  return device;
+  static const DeviceApi* const devices = [] {
+    const int count = CountDevices();
+    return count > 0 ? new Cuda(count) : nullptr;
+  }();
+  return devices;
 }
 
 }  // namespace fastllm::ops

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <thread>
@@ -118,6 +119,78 @@ TEST(PeerReduceTest, EpochsComeRoundWithoutZeroAndInTurns) {
   Group group(3, PeerUnits(3000 * 4));
   group.StartAt(0xfffffff0u);
   CheckCalls<float>(group, 3, ManyCalls(2));
+}
+
+// Rows of several sizes and calls of the other kind in turns, on the same boxes.
+template <typename T>
+void CheckNorms(int32_t size, int32_t hidden) {
+  constexpr int64_t kRows = 5;
+  const int64_t row_bytes = hidden * static_cast<int64_t>(sizeof(T));
+  Group group(size, std::max(PeerNormUnits(kRows, row_bytes), PeerUnits(3000 * 4)));
+  std::mt19937 rng(static_cast<unsigned>(size * 100 + hidden));
+  std::normal_distribution<float> normal;
+  const auto draw = [&](int64_t count) {
+    std::vector<T> v;
+    for (int64_t i = 0; i < count; ++i) v.push_back(T(normal(rng)));
+    return v;
+  };
+  std::vector<int64_t> rows = {1, 4, kRows, 2, kRows};
+  std::vector<std::vector<std::vector<T>>> x(rows.size()), other(rows.size());
+  std::vector<T> before = draw(kRows * hidden), weight = draw(hidden);
+  std::vector<std::vector<T>> residual(size, before), out(size, std::vector<T>(kRows * hidden));
+  for (size_t c = 0; c < rows.size(); ++c) {
+    for (int32_t r = 0; r < size; ++r) {
+      x[c].push_back(draw(rows[c] * hidden));
+      other[c].push_back(draw(700));
+    }
+  }
+  group.Run([&](int32_t rank) {
+    for (size_t c = 0; c < rows.size(); ++c) {
+      PeerReduceNormParams p{group.Params(rank), {}, {}};
+      p.norm = {out[rank].data(), x[c][rank].data(), residual[rank].data(), weight.data()};
+      p.norm.num_tokens = static_cast<int32_t>(rows[c]);
+      p.norm.hidden = hidden;
+      ASSERT_TRUE(peer_threads::ReduceNorm<T>(p));
+      p.peers.data = other[c][rank].data();
+      p.peers.count = 700;
+      ASSERT_TRUE(Reduce<T>(p.peers));
+    }
+  });
+  for (size_t c = 0; c < rows.size(); ++c) {
+    for (int64_t i = 0; i < rows[c] * hidden; ++i) {
+      float sum = 0.0f;
+      for (int32_t r = 0; r < size; ++r) sum = r == 0 ? float(x[c][r][i]) : sum + float(x[c][r][i]);
+      before[i] = T(float(T(sum)) + float(before[i]));
+    }
+  }
+  for (int32_t r = 0; r < size; ++r) {
+    ASSERT_EQ(residual[r], before) << "rank " << r;
+    ASSERT_EQ(out[r], out[0]);
+  }
+  for (int64_t row = 0; row < kRows; ++row) {  // the last call had all rows
+    double squares = 0;
+    for (int64_t i = 0; i < hidden; ++i) squares += std::pow(double(float(before[row * hidden + i])), 2);
+    for (int64_t i = 0; i < hidden; ++i) {
+      const double wanted = float(before[row * hidden + i]) / std::sqrt(squares / hidden + 1e-5) * float(weight[i]);
+      ASSERT_NEAR(float(out[0][row * hidden + i]), wanted, std::abs(wanted) * (sizeof(T) == 2 ? 0.005 : 1e-5) + 1e-6);
+    }
+  }
+}
+
+TEST_P(PeerReduceSizes, AddsTheResidualAndNormalisesRows) {
+  CheckNorms<float>(GetParam(), 64);
+  CheckNorms<float>(GetParam(), 1030);  // blocks that are not full
+  CheckNorms<Bf16>(GetParam(), 1024);
+  CheckNorms<Bf16>(GetParam(), 2052);
+}
+
+TEST(PeerReduceTest, RowsBeginWithABlockOfTheirOwn) {
+  EXPECT_EQ(PeerNormUnits(3, 8), 3 * 256);
+  EXPECT_EQ(PeerNormUnits(1, 8192), 1024);
+  EXPECT_EQ(PeerNormUnits(2, 8200), 2 * 1280);
+  EXPECT_EQ(PeerNormUnits(1, 12), 0);
+  EXPECT_EQ(PeerNormUnits(1, 32768), 4096);
+  EXPECT_EQ(PeerNormUnits(1, 32776), 0);
 }
 
 TEST(PeerReduceTest, NobodyWaitsAfterAStop) {

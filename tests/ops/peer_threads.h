@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <thread>
 
+#include "cuda/comm/peer_picks.h"
 #include "cuda/comm/peer_steps.h"
 #include "ops/contract/peer_reduce.h"
 
@@ -98,6 +100,78 @@ bool Reduce(const PeerReduceParams& p) {
     }
     if (!came) return false;
     p.epochs[block] = epoch;
+  }
+  return true;
+}
+
+// The same of peer_reduce_norm: row after row, as the kernel does with a block for each.
+template <typename T>
+bool ReduceNorm(const PeerReduceNormParams& p) {
+  constexpr int32_t kValues = Codec<T>::kValues;
+  const int64_t units = p.norm.hidden / kValues, blocks = PeerBlocks(units);
+  Memory memory{p.peers.stop};
+  for (int64_t row = 0; row < p.norm.num_tokens; ++row) {
+    const int64_t first = row * blocks * kPeerBlockUnits;
+    const auto at = [&](const void* data) { return static_cast<const T*>(data) + row * p.norm.hidden; };
+    const auto steps = [&](int64_t u) {
+      const uint32_t epoch = cuda::NextEpoch(p.peers.epochs[row * blocks + u / kPeerBlockUnits]);
+      return cuda::PeerSteps<Codec<T>, Memory>(p.peers, epoch, &memory);
+    };
+    const auto own = [&](int64_t u) { return Codec<T>::Load(at(p.norm.x), u, p.norm.hidden); };
+    for (int64_t u = 0; u < units; ++u) steps(u).Tell(first + u, own(u));
+    T* const residual = const_cast<T*>(at(p.norm.residual));
+    float squares = 0.0f;
+    for (int64_t u = 0; u < units; ++u) {
+      float sum[kValues] = {};
+      if (!steps(u).Total(first + u, own(u), sum)) return false;
+      for (int32_t i = 0; i < kValues; ++i) {
+        T& h = residual[u * kValues + i];
+        h = T(static_cast<float>(T(sum[i])) + static_cast<float>(h));
+        squares += static_cast<float>(h) * static_cast<float>(h);
+      }
+    }
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(p.norm.hidden) + p.norm.eps);
+    for (int64_t i = 0; i < p.norm.hidden; ++i) {
+      const float weight = static_cast<float>(static_cast<const T*>(p.norm.weight)[i]);
+      const_cast<T*>(at(p.norm.out))[i] = T(static_cast<float>(residual[i]) * scale * weight);
+    }
+    for (int64_t b = 0; b < blocks; ++b) {
+      uint32_t& epoch = p.peers.epochs[row * blocks + b];
+      epoch = cuda::NextEpoch(epoch);
+    }
+  }
+  return true;
+}
+
+// The same of peer_argmax, row after row.
+inline bool Argmax(const PeerArgmaxParams& p) {
+  Memory memory{p.peers.stop};
+  for (int32_t row = 0; row < p.num_rows; ++row) {
+    const uint32_t epoch = cuda::NextEpoch(p.peers.epochs[row]);
+    const float* const logits = p.logits + row * p.stride;
+    float value = 0.0f;
+    uint32_t id = kPeerPickNothing, finite = 0, nan = 0;
+    for (int32_t i = 0; i < p.width; ++i) {
+      nan |= std::isnan(logits[i]) ? 1u : 0u;
+      finite |= std::isfinite(logits[i]) ? kPeerPickFinite : 0u;
+      if (!(logits[i] > -INFINITY) || (id != kPeerPickNothing && !(logits[i] > value))) continue;
+      value = logits[i];
+      id = static_cast<uint32_t>(p.first_id + i);
+    }
+    const uint64_t own = uint64_t{nan != 0 ? kPeerPickNan : id | finite} << 32 | std::bit_cast<uint32_t>(value);
+    cuda::PeerSteps<Codec<float>, Memory> steps(p.peers, epoch, &memory);
+    const int64_t unit = int64_t{row} * kPeerBlockUnits;
+    steps.Tell(unit, own);
+    bool came = true;
+    p.tokens[row] = cuda::PickAmongRanks(p.peers.size, [&](int32_t r, float* v, uint32_t* facts) {
+      uint64_t said = own;
+      came &= r == p.peers.rank || steps.Fetch(unit, r, &said);
+      *v = std::bit_cast<float>(static_cast<uint32_t>(said));
+      *facts = static_cast<uint32_t>(said >> 32);
+      return came;
+    });
+    if (!came) return false;
+    p.peers.epochs[row] = epoch;
   }
   return true;
 }

@@ -11,13 +11,21 @@ struct DeviceMemoryInfo {
   int64_t free_bytes = 0;  // as the driver sees it: memory of other processes counts as used
 };
 
-// One device of this process. Streams, events and graphs are opaque handles. Failures throw InternalError with the call
-// and the driver's reason. The calls that create or capture belong to the runner's thread; WaitEvent may come from any.
+// The devices of one kind, one of which is current in each thread (the first, until Use()). Streams, events and graphs
+// are opaque handles of the device that was current when they were made. Failures throw InternalError with the call and
+// the driver's reason. The calls that create or capture belong to the runner's thread; those that wait for an event or
+// ask for it may come from any.
 // The host's version (the CPU) has one implicit stream on which everything is done when the call returns.
 class DeviceApi {
  public:
   virtual ~DeviceApi() = default;
 
+  // How many there are.
+  virtual int32_t count() const { return 1; }
+  // Makes a device, by its number, the current one of the calling thread.
+  virtual void Use(int32_t /*number*/) const {}
+
+  // These are of the current device.
   virtual const char* name() const = 0;
   virtual int32_t compute_capability() const { return 0; }  // of CUDA: 90 for 9.0
   virtual DeviceMemoryInfo memory() const = 0;
@@ -33,12 +41,21 @@ class DeviceApi {
 
   // In stream order; either side may be on the host (then pinned) or on the device.
   virtual void Copy(void* to, const void* from, size_t bytes, void* stream) const = 0;
+  // `rows` rows of `width` bytes, whose beginnings are a pitch of bytes apart on either side.
+  virtual void CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows,
+                        void* stream) const {
+    for (size_t r = 0; r < rows; ++r) {
+      Copy(static_cast<char*>(to) + r * to_pitch, static_cast<const char*>(from) + r * from_pitch, width, stream);
+    }
+  }
   virtual void Zero(void* memory, size_t bytes, void* stream) const = 0;
 
   virtual void* CreateEvent() const = 0;
   virtual void DestroyEvent(void* event) const = 0;
   virtual void RecordEvent(void* event, void* stream) const = 0;
   virtual void WaitEvent(void* event) const = 0;  // the calling thread waits
+  // Whether an event has come; one that was never recorded has, and all have where calls return when they are done.
+  virtual bool IsDone(void* /*event*/) const { return true; }
 
   // Between Begin and End, what is enqueued on the stream is recorded and not run. End returns a graph that can be
   // launched, or null when nothing could be recorded (Begin was refused, a call in between is not allowed in graphs).

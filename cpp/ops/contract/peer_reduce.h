@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "ops/contract/common.h"
+#include "ops/contract/fused_linear.h"
+#include "ops/contract/rms_norm.h"
 
 namespace fastllm::ops {
 
@@ -46,9 +48,27 @@ inline constexpr bool PeerTwoShots(int32_t size, int64_t bytes) {
   return size > 2 && (size - 1) * bytes > kMostOneShotBytes;
 }
 
+// The sum, and what follows it in a model: residual += sum of the ranks' x; out = rms_norm(residual) * weight, rounded
+// as peer_reduce and rms_norm after it would. In one shot. Rows begin with a block of units of their own, so calls of
+// this kind and of the other take turns on the same boxes.
+struct PeerReduceNormParams {
+  PeerReduceParams peers;  // `data` and `count` are not read
+  RmsNormParams norm;      // x: this rank's part; with a residual. All pointers at multiples of 8 bytes.
+  NextWeight next;         // fetched while ranks wait for each other, where the rows are few
+};
+using PeerReduceNormFn = void (*)(const PeerReduceNormParams&, const OpContext&);
+
+inline constexpr int64_t kMostPeerNormUnits = 4096;  // of a row
+// Units that a call takes in a box; 0: rows of this size are not for it.
+inline constexpr int64_t PeerNormUnits(int64_t rows, int64_t row_bytes) {
+  if (row_bytes % kPeerUnitBytes != 0 || row_bytes > kMostPeerNormUnits * kPeerUnitBytes) return 0;
+  return rows * PeerBlocks(row_bytes / kPeerUnitBytes) * kPeerBlockUnits;
+}
+
 // Only in builds with FASTLLM_CUDA (cuda/launch/peer_reduce.cu). The function for elements of a type; it throws
 // InternalError for sizes outside the contract.
 PeerReduceFn CudaPeerReduce(DType dtype);
+PeerReduceNormFn CudaPeerReduceNorm(DType dtype);
 // Whether the current device can read and write the memory of another; makes it so.
 bool CudaReachPeer(int32_t device);
 

@@ -7,6 +7,8 @@
 
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
+#include "ops/contract/fused_linear.h"
+#include "ops/contract/rms_norm.h"
 
 namespace fastllm::runtime {
 
@@ -37,6 +39,30 @@ class Communicator {
   // result has the same bits on every rank and in every run. In memory: in order of the ranks, in float32, rounded
   // once.
   virtual Status AllReduceSum(const ops::OpContext& context, void* data, int64_t count, CommType type) = 0;
+
+  // What follows a sum in a model, in one: p.residual += sum over the ranks of p.x; p.out = rms_norm(p.residual) by
+  // p.weight (contract/rms_norm.h). Elements of all are of `type`. Only where HasSumNorm() says that this group does
+  // that for rows of this size, which is the same on all ranks. `next` is a hint (contract/fused_linear.h).
+  virtual bool HasSumNorm(int64_t /*rows*/, int64_t /*hidden*/, CommType /*type*/) const { return false; }
+  virtual Status AllReduceNorm(const ops::OpContext& /*context*/, const ops::RmsNormParams& /*p*/, CommType /*type*/,
+                               const ops::NextWeight& /*next*/) {
+    return Status::Internal("this communicator has no sum with a norm");
+  }
+
+  // The greedy tokens of rows of logits of which each rank has a part (contract/peer_argmax.h), where HasArgmax() says
+  // that this group does that for so many rows.
+  struct ArgmaxCall {
+    const float* logits = nullptr;  // [rows, width], row stride `stride`
+    int32_t* tokens = nullptr;      // [rows]
+    int64_t stride = 0;
+    int32_t rows = 0;
+    int32_t width = 0;
+    int32_t first_id = 0;  // of column 0
+  };
+  virtual bool HasArgmax(int64_t /*rows*/) const { return false; }
+  virtual Status Argmax(const ops::OpContext& /*context*/, const ArgmaxCall& /*call*/) {
+    return Status::Internal("this communicator picks no tokens");
+  }
 
   // out[r * count, (r + 1) * count) becomes what rank r has in in[0, count). `in` may be this rank's part of `out`.
   virtual Status AllGather(const ops::OpContext& context, const void* in, void* out, int64_t count, CommType type) = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace fastllm::runtime {
@@ -86,7 +87,10 @@ class NcclCommunicator : public Communicator {
       : nccl_(nccl), comm_(comm), rank_(rank), names_(std::move(names)), word_(at::zeros({1}, at::kCUDA)) {}
 
   // Not ncclCommDestroy(): that waits for ranks that may be gone.
-  ~NcclCommunicator() override { Abort(Status::Unavailable(names_[rank_] + " has ended")); }
+  ~NcclCommunicator() override {
+    Abort(Status::Unavailable(names_[rank_] + " has ended"));
+    ending_.join();
+  }
 
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return static_cast<int32_t>(names_.size()); }
@@ -143,7 +147,9 @@ class NcclCommunicator : public Communicator {
   void Break(const Status& why) {
     if (!broken_.ok()) return;
     broken_ = why;
-    nccl_.comm_abort(comm_);  // ends the kernels that wait for other ranks
+    // Ends the kernels that wait for other ranks, and then waits for graphs that hold such kernels to be destroyed: by
+    // this thread, perhaps.
+    ending_ = std::thread([abort = nccl_.comm_abort, comm = comm_] { abort(comm); });
     comm_ = nullptr;
   }
 
@@ -151,6 +157,7 @@ class NcclCommunicator : public Communicator {
   std::mutex mutex_;
   NcclComm comm_;
   Status broken_;
+  std::thread ending_;
   int32_t rank_;
   std::vector<std::string> names_;
   at::Tensor word_;

@@ -23,6 +23,7 @@ Result<NcclId> MakeNcclId();
 // Calls go on the stream of their context and can be captured in a CUDA graph, Barrier() too. Sums are in NCCL's own
 // order, which is the same in every run, and of 16-bit types rounded at each step. An error that NCCL notices later is
 // given by the next call. There is no timeout: who waits for the stream's events keeps the time and calls Abort().
+// Graphs that hold calls are destroyed before the communicator, which otherwise waits for that.
 Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclId& id, int32_t rank,
                                                            std::vector<std::string> names);
 

@@ -19,8 +19,17 @@ namespace {
 // A rank's memory that the others write to. All ranks keep all boxes: who ends first may still be written to.
 struct Box {
   at::Tensor memory;
+  at::Tensor rows;  // of sums with a norm of many rows, if any
   int32_t device = 0;
 };
+
+// From here on the bytes of a sum with a norm count for more than the time of a flag.
+constexpr int64_t kLeastRowsBytes = int64_t{1} << 20;
+
+bool HasRows(const PeerOptions& o, int32_t size) {
+  return size == 2 && o.rows_norm_of != nullptr && o.rows > 0 && o.row_bytes % ops::kPeerRowAlignment == 0 &&
+         o.row_bytes > 0 && o.row_bytes <= ops::kMostPeerRowBytes;
+}
 
 // A word in host memory that a device reads while its kernels run.
 class StopWord {
@@ -62,7 +71,15 @@ class PeerCommunicator : public Communicator {
     params_.stop = stop_.get();
     for (const ops::DType t : {ops::DType::kF32, ops::DType::kF16, ops::DType::kBF16}) {
       reduce_[static_cast<size_t>(t)] = options.reduce_of(t);
+      if (options.reduce_norm_of) reduce_norm_[static_cast<size_t>(t)] = options.reduce_norm_of(t);
+      if (HasRows(options, size())) rows_.norm[static_cast<size_t>(t)] = options.rows_norm_of(t);
     }
+    if (!HasRows(options, size())) return;
+    rows_.boxes = {params_.rank, params_.size, options.rows, options.row_bytes};
+    for (size_t r = 0; r < boxes_.size(); ++r) rows_.boxes.boxes[r] = boxes_[r]->rows.mutable_data_ptr();
+    rows_.counts = Zeros(device, options.rows * static_cast<int64_t>(sizeof(uint32_t)), options);
+    rows_.boxes.epochs = reinterpret_cast<uint32_t*>(rows_.counts.mutable_data_ptr());
+    rows_.boxes.stop = stop_.get();
   }
 
   int32_t rank() const override { return rest_->rank(); }
@@ -82,6 +99,35 @@ class PeerCommunicator : public Communicator {
     p.count = count;
     p.two_shots = ops::PeerTwoShots(p.size, bytes);
     reduce_[static_cast<size_t>(type)](p, context);
+    return Status::Ok();
+  }
+  bool HasSumNorm(int64_t rows, int64_t hidden, CommType type) const override {
+    return FitsRows(rows, hidden, type) || FitsUnits(rows, hidden, type);
+  }
+  Status AllReduceNorm(const ops::OpContext& context, const ops::RmsNormParams& p, CommType type,
+                       const ops::NextWeight& next) override {
+    FASTLLM_RETURN_IF_ERROR(broken());
+    if (!HasSumNorm(p.num_tokens, p.hidden, type)) {
+      return Status::Internal(options_.name + " has no sum with a norm for " + std::to_string(p.num_tokens) +
+                              " rows of " + std::to_string(p.hidden));
+    }
+    const int64_t bytes = int64_t{p.num_tokens} * p.hidden * CommTypeSize(type);
+    const bool units = FitsUnits(p.num_tokens, p.hidden, type);
+    if (FitsRows(p.num_tokens, p.hidden, type) && (!units || bytes >= kLeastRowsBytes)) {
+      rows_.norm[static_cast<size_t>(type)]({rows_.boxes, p, next}, context);
+    } else {
+      reduce_norm_[static_cast<size_t>(type)]({params_, p, next}, context);
+    }
+    return Status::Ok();
+  }
+  bool HasArgmax(int64_t rows) const override {
+    return options_.argmax != nullptr && rows <= ops::PeerBlocks(params_.capacity);
+  }
+  Status Argmax(const ops::OpContext& context, const ArgmaxCall& c) override {
+    FASTLLM_RETURN_IF_ERROR(broken());
+    if (!HasArgmax(c.rows))
+      return Status::Internal(options_.name + " picks no tokens of " + std::to_string(c.rows) + " rows");
+    options_.argmax({params_, c.logits, c.tokens, c.stride, c.rows, c.width, c.first_id}, context);
     return Status::Ok();
   }
   Status AllGather(const ops::OpContext& context, const void* in, void* out, int64_t count, CommType type) override {
@@ -108,6 +154,16 @@ class PeerCommunicator : public Communicator {
   }
 
  private:
+  bool FitsUnits(int64_t rows, int64_t hidden, CommType type) const {
+    if (type > CommType::kBF16 || reduce_norm_[static_cast<size_t>(type)] == nullptr) return false;
+    const int64_t units = ops::PeerNormUnits(rows, hidden * CommTypeSize(type));
+    return units > 0 && units <= params_.capacity;
+  }
+  bool FitsRows(int64_t rows, int64_t hidden, CommType type) const {
+    if (type > CommType::kBF16 || rows_.norm[static_cast<size_t>(type)] == nullptr) return false;
+    return rows <= rows_.boxes.rows && hidden * CommTypeSize(type) == rows_.boxes.row_bytes;
+  }
+
   Status broken() const {
     const std::lock_guard lock(mutex_);
     return broken_;
@@ -120,6 +176,12 @@ class PeerCommunicator : public Communicator {
   StopWord stop_;
   ops::PeerReduceParams params_;  // of every call
   std::array<ops::PeerReduceFn, 3> reduce_{};
+  std::array<ops::PeerReduceNormFn, 3> reduce_norm_{};
+  struct ManyRows {
+    ops::PeerRowsBoxes boxes;  // of every call
+    at::Tensor counts;
+    std::array<ops::PeerRowsNormFn, 3> norm{};
+  } rows_;
   mutable std::mutex mutex_;
   Status broken_;
 };
@@ -143,6 +205,9 @@ Result<std::shared_ptr<Communicator>> MakePeerCommunicator(Communicator& host, s
   const auto box = std::make_shared<Box>();
   const int64_t bytes = ops::PeerBoxBytes(size, ops::PeerUnits(options.most_bytes));
   box->memory = Zeros(*device, bytes, options);
+  if (HasRows(options, size)) {
+    box->rows = Zeros(*device, ops::PeerRowsBytes(size, options.rows, options.row_bytes), options);
+  }
   box->device = box->memory.is_cpu() ? 0 : box->memory.get_device();
   // Ranks are threads of one process, so what they tell each other is where they are.
   FASTLLM_ASSIGN_OR_RETURN(const auto places, Gather(host, &box));

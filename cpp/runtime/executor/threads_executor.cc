@@ -22,6 +22,10 @@ namespace {
 
 // How long the executor's end waits for ranks after a failure before it leaves them behind.
 constexpr std::chrono::seconds kFarewell{3};
+// How long a device that is told not to wait for others may take to come to its end.
+constexpr std::chrono::seconds kGrace{1};
+// Looks at the event that is waited for between looks at everything else.
+constexpr uint64_t kLooksBetween = 1024;
 
 // Everything that the threads use, so that one which never comes back finds it still there.
 struct Shared {
@@ -29,7 +33,7 @@ struct Shared {
   struct Slot {
     StepPlan plan;
     std::vector<SampledId> learned;  // by the stages that do not sample, before this plan
-    PendingStep step;                // of the rank that gives the output
+    std::vector<PendingStep> steps;  // of each rank
   };
   struct Rank {
     uint64_t done = 0;  // plans that it has launched
@@ -38,8 +42,14 @@ struct Shared {
   };
 
   explicit Shared(std::unique_ptr<MemoryHub> hub_of_all, size_t num_slots, int32_t world)
-      : hub(std::move(hub_of_all)), slots(num_slots), ranks(world) {}
+      : hub(std::move(hub_of_all)), slots(num_slots), ranks(world) {
+    for (Slot& slot : slots) slot.steps.resize(world);
+  }
 
+  Status Failure() {
+    const std::lock_guard lock(mutex);
+    return failure;
+  }
   // Mutex held.
   uint64_t NumDone() const { return std::ranges::min_element(ranks, {}, &Rank::done)->done; }
   uint64_t Progress() const {
@@ -56,7 +66,9 @@ struct Shared {
     Status named = why;
     if (!why.message().starts_with("rank ")) named = Status(why.code(), topology.name() + ": " + why.message());
     {
-      const std::lock_guard lock(mutex);
+      std::unique_lock lock(mutex);
+      // What ranks say of an abort while it is looked for the one to blame is not to be heard.
+      changed.wait(lock, [this] { return judge == std::thread::id() || judge == std::this_thread::get_id(); });
       if (failure.ok()) failure = named;
       named = failure;
     }
@@ -68,6 +80,9 @@ struct Shared {
   // Ends the waits of ranks for each other.
   void Abort(const Status& why) {
     hub->Abort(why);
+    AbortDevices(why);
+  }
+  void AbortDevices(const Status& why) {
     std::vector<std::shared_ptr<Communicator>> own;
     {
       const std::lock_guard lock(mutex);
@@ -105,6 +120,7 @@ struct Shared {
   std::vector<Rank> ranks;
   uint64_t submitted = 0;
   Status failure;
+  std::thread::id judge;  // the thread that looks for the rank to blame, if one does
   bool stop = false;
 };
 
@@ -144,7 +160,6 @@ class RankLife {
   }
 
   void Loop(StepRunner& runner) {
-    PendingStep unread;  // of a rank that does not give the output
     std::unique_lock lock(shared_->mutex);
     for (;;) {
       shared_->changed.wait(
@@ -152,7 +167,7 @@ class RankLife {
       if (shared_->stop || !shared_->failure.ok()) return;
       Shared::Slot& slot = shared_->slots[own().done % shared_->slots.size()];
       lock.unlock();
-      PendingStep& step = topology().gives_output() ? slot.step : unread;
+      PendingStep& step = slot.steps[topology().rank];
       if (!topology().last_stage() && !slot.learned.empty()) runner.Learn(slot.learned);
       runner.Launch(slot.plan, &step);
       if (!step.result.status.ok()) return shared_->Fail(topology(), step.result.status);
@@ -239,8 +254,15 @@ class ThreadsExecutor : public Executor {
       result->status = shared_->failure;
       return;
     }
-    PendingStep& step = shared_->slots[taken_ % shared_->slots.size()].step;
+    std::vector<PendingStep>& steps = shared_->slots[taken_ % shared_->slots.size()].steps;
     lock.unlock();
+    PendingStep& step = steps[topology_.output_rank()];
+    if (step.tokens != nullptr) AwaitDevices(steps);
+    if (const Status failure = shared_->Failure(); !failure.ok()) {
+      *result = {};
+      result->status = failure;
+      return;
+    }
     step.Finish();
     std::swap(*result, step.result);
     if (topology_.sizes.pipeline > 1) {
@@ -270,6 +292,51 @@ class ThreadsExecutor : public Executor {
       shared_->Fail(culprit, why);
       lock.lock();
     }
+  }
+
+  // Until the device of the rank that gives the output is done with a step that all ranks have launched, or something
+  // has failed.
+  void AwaitDevices(const std::vector<PendingStep>& steps) {
+    const auto until = std::chrono::steady_clock::now() + timeout_;
+    for (uint64_t looks = 1; !IsDone(steps, topology_.output_rank()); ++looks) {
+      if (looks % kLooksBetween != 0) continue;
+      if (!shared_->Failure().ok()) return;
+      for (int32_t r = 0; r < topology_.world(); ++r) IsDone(steps, r);  // one that has broken down says so
+      if (std::chrono::steady_clock::now() > until) return BlameDevice(steps);
+    }
+  }
+
+  // A device that has broken down fails the executor with its rank's name, and is done.
+  bool IsDone(const std::vector<PendingStep>& steps, int32_t rank) {
+    const PendingStep& step = steps[rank];
+    try {
+      return step.tokens == nullptr || step.device->IsDone(step.event);
+    } catch (const std::exception& e) {
+      shared_->Fail({topology_.sizes, rank}, Status::Internal(std::string("step failed: ") + e.what()));
+      return true;
+    }
+  }
+
+  // Devices that only wait for others come to an end when they are told not to wait any more; the one that hangs does
+  // not.
+  void BlameDevice(const std::vector<PendingStep>& steps) {
+    const std::string late = "did not finish a step on its device within " + std::to_string(timeout_.count()) + " ms";
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->judge = std::this_thread::get_id();
+    }
+    shared_->AbortDevices(Status(StatusCode::kDeadlineExceeded, "a rank " + late));
+    const auto until = std::chrono::steady_clock::now() + kGrace;
+    int32_t culprit = 0;
+    do {
+      for (culprit = 0; culprit < topology_.world() && IsDone(steps, culprit);) ++culprit;
+    } while (culprit < topology_.world() && std::chrono::steady_clock::now() < until);
+    const bool found = culprit < topology_.world();
+    const RankTopology blamed{topology_.sizes, found ? culprit : topology_.output_rank()};
+    shared_->Fail(blamed, Status(StatusCode::kDeadlineExceeded, blamed.name() + " " + late));
+    const std::lock_guard lock(shared_->mutex);
+    shared_->judge = {};
+    shared_->changed.notify_all();
   }
 
   std::shared_ptr<Shared> shared_;

@@ -96,8 +96,8 @@ void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const I
   o_.Forward(ctx, Attend(ctx, qkv), out);
 }
 
-void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
-                             const FusedStream& stream, const FusedNext& next) const {
+const at::Tensor& Attention::FusedQkv(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
+                                      const FusedStream& stream) const {
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
   const ops::RopeKvWriteParams write = CacheWrite(ctx, rotary, qkv);
   const bool whole = write.rotary_dim == shape_.head_dim && !write.interleaved && q_norm_ == nullptr &&
@@ -111,11 +111,24 @@ void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, c
     p.rope = write;
     p.next = o_.AsNext();
     fused.norm_qkv(p, ctx.op);
+  } else if (fused.norm_linear == nullptr) {  // x is normalised
+    qkv_.Forward(ctx, stream.x, qkv);
+    write_(write, ctx.op);
   } else {
     qkv_.NormForward(ctx, fused, stream, qkv, /*gated=*/false, {});
     write_(write, ctx.op);
   }
-  o_.AddForward(ctx, fused, Attend(ctx, qkv), stream, next);
+  return qkv;
+}
+
+void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
+                             const FusedStream& stream, const FusedNext& next) const {
+  o_.AddForward(ctx, fused, Attend(ctx, FusedQkv(ctx, fused, rotary, stream)), stream, next);
+}
+
+void Attention::ForwardNormed(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
+                              const at::Tensor& x, const at::Tensor& out) const {
+  o_.Forward(ctx, Attend(ctx, FusedQkv(ctx, fused, rotary, {x, x, x, shape_.norm_eps, /*normed=*/true})), out);
 }
 
 template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;

@@ -38,6 +38,14 @@ class Attention {
   template <typename Input>
   void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
+  // The same of an x that is normalised already, with the rotation and the cache write folded into the first product
+  // where CanFuseQkv(), x being an activation.
+  bool CanFuseQkv(const FusedOps& fused, const at::Tensor& x) const {
+    return fused.norm_qkv != nullptr && q_norm_ == nullptr && qkv_.CanFuse(x);
+  }
+  void ForwardNormed(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary, const at::Tensor& x,
+                     const at::Tensor& out) const;
+
   // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
   bool CanFuse(const at::Tensor& x) const { return qkv_.CanFuse(x) && o_.CanFuse(x); }
   ops::NextWeight first_weight() const { return qkv_.AsNext(); }
@@ -47,6 +55,9 @@ class Attention {
  private:
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved, Slice q,
             Slice kv);
+  // q, k and v of normalised or scaled rows, rotated and in the cache: in one op, or else in two.
+  const at::Tensor& FusedQkv(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
+                             const FusedStream& stream) const;
   ops::RopeKvWriteParams CacheWrite(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
   const at::Tensor& Attend(const ForwardContext& ctx, const at::Tensor& qkv) const;
 

@@ -37,6 +37,7 @@ struct ForwardContext {
   const ops::KvCacheView* kv_layers = nullptr;  // [num_layers]
   Scratch* scratch = nullptr;
   ops::OpContext op;
+  bool defers_sums = false;  // over ranks: to the norm that takes what a block leaves
 };
 
 }  // namespace fastllm::runtime

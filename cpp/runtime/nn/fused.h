@@ -11,7 +11,8 @@
 
 namespace fastllm::runtime {
 
-// Resolved once; null where the backend has none, the builder does not fuse, or several ranks share the model.
+// Resolved once; null where the backend has none or the builder does not fuse. Several ranks that share a model have
+// norm_qkv alone: what comes after the other products is the sum over the ranks, and norm_linear is slower than linear.
 struct FusedOps {
   FusedOps(const Builder& b, int32_t head_dim);
 

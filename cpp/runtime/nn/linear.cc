@@ -105,10 +105,12 @@ void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::T
   AddRanks(ctx, y);
 }
 
-void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const { SumOverRanks(ranks_, ctx.op, y); }
+void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const {
+  if (!ctx.defers_sums) SumOverRanks(ranks_, ctx.op, y);
+}
 
 void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const {
-  if (!weight_->is_fp8 || !in.norm.has_fp8()) {
+  if (!weight_->is_fp8 || !in.norm.has_fp8() || (in.add && ctx.defers_sums)) {
     in.Make(ctx);
     return Forward(ctx, in.x, y);
   }

@@ -1,5 +1,7 @@
 #include "runtime/nn/rms_norm.h"
 
+#include "runtime/nn/talk.h"
+
 namespace fastllm::runtime {
 namespace {
 
@@ -19,6 +21,7 @@ ops::RmsNormParams Params(const Param& weight, float eps, const at::Tensor& x, c
 RmsNorm::RmsNorm(Builder& b, const std::string& path, int32_t hidden, float eps)
     : weight_(b.Norm(path + ".weight", hidden)),
       eps_(eps),
+      ranks_(b.ranks().tensor),
       fn_(b.Op<ops::RmsNormFn>(ops::OpId::kRmsNorm)),
       fp8_fn_(b.OptionalOp<ops::RmsNormFp8Fn>(ops::OpId::kRmsNormFp8)) {}
 
@@ -27,10 +30,15 @@ void RmsNorm::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::
 }
 
 void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
-                         const at::Tensor& out) const {
+                         const at::Tensor& out, const ops::NextWeight& next) const {
   ops::RmsNormParams p = Params(*weight_, eps_, x, out);
   p.residual = residual.data_ptr();
+  if (ctx.defers_sums) return ThrowIfError(ranks_->AllReduceNorm(ctx.op, p, CommTypeOf(x), next));
   fn_(p, ctx.op);
+}
+
+bool RmsNorm::SumsRanks(const at::Tensor& x) const {
+  return ranks_ != nullptr && ranks_->HasSumNorm(x.size(0), weight_->rows(), CommTypeOf(x));
 }
 
 void RmsNorm::Fp8Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor* residual,

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "ops/contract/fp8.h"
+#include "ops/contract/fused_linear.h"
 #include "ops/contract/rms_norm.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -17,9 +19,13 @@ class RmsNorm {
   // out = norm(x); out may be x. [rows, hidden]
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
 
-  // residual += x; out = norm(residual). In place on residual; out may be x.
-  void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
-                  const at::Tensor& out) const;
+  // residual += x; out = norm(residual). In place on residual; out may be x. Where the context defers sums, x is this
+  // rank's part and what is added is the sum over the ranks; only where SumsRanks() says so, which is the same for all
+  // norms of a model; `next` is the weight of the product that comes then.
+  void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
+                  const ops::NextWeight& next = {}) const;
+
+  bool SumsRanks(const at::Tensor& x) const;
 
   const void* gain() const { return weight_->value.const_data_ptr(); }
   float eps() const { return eps_; }
@@ -31,6 +37,7 @@ class RmsNorm {
  private:
   Param* weight_;
   float eps_;
+  std::shared_ptr<Communicator> ranks_;
   ops::RmsNormFn fn_;
   ops::RmsNormFp8Fn fp8_fn_;
 };
@@ -42,10 +49,11 @@ struct NormedInput {
   const at::Tensor& x;
   const at::Tensor& residual;
   bool add;
+  ops::NextWeight next = {};
 
   // Into x.
   void Make(const ForwardContext& ctx) const {
-    add ? norm.AddForward(ctx, x, residual, x) : norm.Forward(ctx, residual, x);
+    add ? norm.AddForward(ctx, x, residual, x, next) : norm.Forward(ctx, residual, x);
   }
 };
 

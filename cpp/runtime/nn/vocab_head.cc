@@ -9,14 +9,14 @@
 namespace fastllm::runtime {
 namespace {
 
+constexpr uintptr_t kProductAlignment = 256;  // bytes: what cuBLASLt takes results to have
+
 // Columns [0, width) of every row of `from` to columns [first, first + width) of `to`. Both are contiguous float32.
 void CopyColumns(const ops::OpContext& op, const at::Tensor& from, const at::Tensor& to, int64_t first, int64_t width) {
   const ops::DeviceApi& device = *ops::FindDevice(to.is_cuda() ? ops::Device::kCuda : ops::Device::kCpu);
-  const size_t bytes = static_cast<size_t>(width) * sizeof(float);
-  for (int64_t row = 0; row < from.size(0); ++row) {
-    device.Copy(DataOf<float>(to) + row * to.size(1) + first, DataOf<const float>(from) + row * from.size(1), bytes,
-                op.stream);
-  }
+  const auto bytes = [](int64_t columns) { return static_cast<size_t>(columns) * sizeof(float); };
+  device.CopyRows(DataOf<float>(to) + first, bytes(to.size(1)), DataOf<const float>(from), bytes(from.size(1)),
+                  bytes(width), static_cast<size_t>(from.size(0)), op.stream);
 }
 
 }  // namespace
@@ -45,8 +45,11 @@ const at::Tensor& VocabHead::Forward(const ForwardContext& ctx, const at::Tensor
   const int64_t size = ranks_->size();
   const at::Tensor& parts = ctx.scratch->Rows(parts_, size * rows);
   const at::Tensor mine = RowsOf(parts, ranks_->rank() * rows, rows);
-  if (const int64_t width = linear_.out_features(); width > 0) {
-    const at::Tensor& own = ctx.scratch->Rows(own_, rows);
+  const at::Tensor& own = ctx.scratch->Rows(own_, rows);  // also where it is not needed, so that it has its size
+  const bool aligned = reinterpret_cast<uintptr_t>(mine.const_data_ptr()) % kProductAlignment == 0;
+  if (const int64_t width = linear_.out_features(); width == share_ && aligned) {
+    linear_.Forward(ctx, hidden, mine);
+  } else if (width > 0) {
     linear_.Forward(ctx, hidden, own);
     CopyColumns(ctx.op, own, mine, 0, width);
   }
@@ -57,6 +60,15 @@ const at::Tensor& VocabHead::Forward(const ForwardContext& ctx, const at::Tensor
     CopyColumns(ctx.op, RowsOf(parts, r * rows, rows), logits, r * share_, width);
   }
   return logits;
+}
+
+void VocabHead::Pick(const ForwardContext& ctx, const at::Tensor& hidden, int32_t* tokens) const {
+  const auto rows = static_cast<int32_t>(hidden.size(0));
+  const at::Tensor& own = ctx.scratch->Rows(own_, rows);
+  const auto width = static_cast<int32_t>(linear_.out_features());
+  if (width > 0) linear_.Forward(ctx, hidden, own);
+  const auto first_id = static_cast<int32_t>(share_ * ranks_->rank());
+  ThrowIfError(ranks_->Argmax(ctx.op, {DataOf<const float>(own), tokens, own.size(1), rows, width, first_id}));
 }
 
 }  // namespace fastllm::runtime

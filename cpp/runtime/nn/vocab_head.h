@@ -22,6 +22,11 @@ class VocabHead {
   // [rows, hidden] -> [rows, vocab]. Valid until the next call.
   const at::Tensor& Forward(const ForwardContext& ctx, const at::Tensor& hidden) const;
 
+  // The greedy tokens of [rows, hidden] where all logits need not be in one place: where CanPick() says that the ranks
+  // do that for so many rows. tokens: [rows], on the device.
+  bool CanPick(int64_t rows) const { return ranks_ != nullptr && ranks_->HasArgmax(rows); }
+  void Pick(const ForwardContext& ctx, const at::Tensor& hidden, int32_t* tokens) const;
+
   // The weight, for the op before to fetch.
   ops::NextWeight AsNext() const { return linear_.AsNext(); }
 

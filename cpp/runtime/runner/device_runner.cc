@@ -112,7 +112,7 @@ at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step) {
   return net_.model->Forward(context_);
 }
 
-at::Tensor DeviceRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
+const at::Tensor& DeviceRunner::GatherRows(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
   const at::Tensor& picked = net_.scratch.Rows(net_.gather_slot, num_rows);
   ops::GatherRowsParams p;
   p.out = picked.data_ptr();
@@ -121,7 +121,11 @@ at::Tensor DeviceRunner::GatherLogits(const at::Tensor& hidden, const int32_t* r
   p.num_rows = num_rows;
   p.hidden = net_.config.hidden_size;
   ops_.gather(p, context_.op);
-  return net_.model->Logits(context_, picked);
+  return picked;
+}
+
+at::Tensor DeviceRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
+  return net_.model->Logits(context_, GatherRows(hidden, rows, num_rows));
 }
 
 bool DeviceRunner::IsDecode() const {
@@ -178,11 +182,12 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
   const auto enqueue = [&] {
     const at::Tensor hidden = EnqueueModel(step);
     if (step.shape.samples == 0) return;
-    EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));
+    EnqueueTokens(step, hidden);
     EnqueueKeep(step);
   };
   if (padded.tokens > 0) {
-    graphs_->Run({padded, plan.decode_workers, plan.prefill_tiles, decode, step.penalties, step.logprobs}, enqueue);
+    graphs_->Run({padded, plan.decode_workers, plan.prefill_tiles, decode, step.penalties, step.logprobs, Picks(step)},
+                 enqueue);
   } else {
     enqueue();
   }

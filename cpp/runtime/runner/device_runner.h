@@ -16,6 +16,7 @@
 #include "ops/contract/feed.h"
 #include "ops/contract/logprobs.h"
 #include "ops/contract/sampling.h"
+#include "runtime/comm/rehearsal.h"
 #include "runtime/models/base/model.h"
 #include "runtime/nn/param.h"
 #include "runtime/runner/batch_state.h"
@@ -58,6 +59,7 @@ class DeviceRunner : public StepRunner {
     ModelConfig config;
     ModelShare share;
     Ranks ranks;
+    std::shared_ptr<Rehearsal> rehearsal;  // ranks.tensor until the first step, where that is over devices
     Placement placement;
     ops::DType kv_dtype = ops::DType::kF32;
     ParamSet params;
@@ -105,7 +107,8 @@ class DeviceRunner : public StepRunner {
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   void AllocateBuffers();
   Status AllocateKv(int32_t num_blocks, const TensorSource* tensors);
-  void DryStep();
+  void DryStep(int32_t tokens, int32_t seqs);
+  void Rehearse();
   DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
 
   // device_runner.cc
@@ -117,8 +120,11 @@ class DeviceRunner : public StepRunner {
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
   Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
   at::Tensor EnqueueModel(const StagedStep& step);
+  void EnqueueTokens(const StagedStep& step, const at::Tensor& hidden);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
   void EnqueueKeep(const StagedStep& step);
+  bool Picks(const StagedStep& step) const;
+  const at::Tensor& GatherRows(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   // Whether each row is one new token that is sampled from.
   bool IsDecode() const;

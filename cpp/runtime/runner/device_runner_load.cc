@@ -67,6 +67,10 @@ DeviceRunner::DeviceRunner(ModelConfig config, ModelShare share, const RunnerOpt
   net_.config = std::move(config);
   net_.share = std::move(share);
   net_.ranks = options.ranks;
+  if (net_.ranks.host != nullptr) {
+    net_.rehearsal = std::make_shared<Rehearsal>(net_.ranks.tensor);
+    net_.ranks.tensor = net_.rehearsal;
+  }
   net_.placement = options.placement;
   // On a device the cache is of the type of the model, or of 8 bits.
   net_.kv_dtype = options.kv_dtype == ops::DType::kF8E4M3 ? options.kv_dtype : options.placement.dtype;
@@ -198,12 +202,22 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors)
   return SetKvScales(tensors, net_.share.layers.first, &net_.kv_layers);
 }
 
-// The largest step there can be, so that every buffer has its size and every library its workspace.
-void DeviceRunner::DryStep() {
+// The largest step there can be, so that every buffer has its size and every library its workspace. Where other devices
+// will wait for this one also smaller ones, so that no kernel needs to be loaded then.
+void DeviceRunner::Rehearse() {
+  const BatchLimits& l = batch_.limits();
+  const int32_t most = std::min(l.max_num_seqs, l.max_num_batched_tokens);
+  DryStep(l.max_num_batched_tokens, most);
+  if (net_.rehearsal == nullptr) return;
+  for (const int32_t size : DecodeLadder(most)) DryStep(size, size);
+  const int32_t longest = std::min(l.max_model_len, l.max_num_batched_tokens);
+  for (int32_t tokens = 2; tokens <= longest; tokens *= 2) DryStep(tokens, 1);
+}
+
+void DeviceRunner::DryStep(int32_t tokens, int32_t seqs) {
   const BatchLimits& l = batch_.limits();
   Slot& slot = NextSlot();
-  const int32_t seqs = std::min(l.max_num_seqs, l.max_num_batched_tokens);
-  const StageShape shape{l.max_num_batched_tokens, seqs, seqs, Bound(seqs, l.max_num_batched_tokens).record_ints};
+  const StageShape shape{tokens, seqs, seqs, Bound(seqs, tokens).record_ints};
   const StagedStep step = FillDryStage(l, shape, slot.stage);
   SetInput(step, PlanAttention(step, slot.stage, {}));
   void* const stream = context_.op.stream;
@@ -260,7 +274,7 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     if (!options.enforce_eager) runner->graphs_ = runner->MakeGraphs();
     runner->AllocateBuffers();
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(1, source.tensors.get()));
-    runner->DryStep();
+    runner->Rehearse();
     timer.Lap("dry_step");
     KvConfig kv = options.kv;
     if (options.size_kv) {
@@ -268,6 +282,8 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     }
     runner->batch_.SetNumBlocks(kv.num_blocks);
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks, source.tensors.get()));
+    device->Synchronize(runner->context_.op.stream);
+    if (runner->net_.rehearsal != nullptr) runner->net_.rehearsal->GoLive();
     timer.Lap("kv_cache");
     return runner;
   } catch (const StatusError& e) {

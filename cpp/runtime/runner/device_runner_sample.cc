@@ -16,6 +16,20 @@ constexpr int32_t kLogitSlab = 64;  // rows of logits that come to the host at o
 
 }  // namespace
 
+// Whether the ranks pick the tokens from their parts of the logits.
+bool DeviceRunner::Picks(const StagedStep& step) const {
+  return step.greedy && step.shape.samples > 0 && net_.model->CanPick(step.shape.samples);
+}
+
+void DeviceRunner::EnqueueTokens(const StagedStep& step, const at::Tensor& hidden) {
+  const auto* const rows = Staged<int32_t>(step.layout.logit_rows);
+  if (Picks(step)) {
+    net_.model->Pick(context_, GatherRows(hidden, rows, step.shape.samples), DataOf<int32_t>(buffers_.sampled));
+  } else {
+    EnqueueSampling(step, GatherLogits(hidden, rows, step.shape.samples));
+  }
+}
+
 void DeviceRunner::EnqueueSampling(const StagedStep& step, const at::Tensor& logits) {
   const StageLayout& o = step.layout;
   ops::SampleParams p;

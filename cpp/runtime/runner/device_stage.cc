@@ -48,7 +48,10 @@ void FillSampling(const RunnerSequence& s, const StageLayout& o, const DeviceSam
   penalty = {};
   ask = {};
   At<int32_t>(host, o.count_rows)[sample] = -1;
+  step.greedy &=
+      spec.temperature < ops::kGreedyTemperature && !spec.logprobs && !spec.logits && index >= spec.min_tokens;
   if (!DeviceCanSample(spec, device)) {
+    step.greedy = false;
     step.host_rows.push_back(sample);
     return;
   }

@@ -57,6 +57,7 @@ struct StagedStep {
   bool penalties = false;  // a row of the device's sampler has some
   bool logprobs = false;   // so has one
   bool prompt_logprobs = false;
+  bool greedy = true;              // all rows are, and nothing else is asked of them
   std::vector<int32_t> host_rows;  // of those that sample: what the device's sampler does not do
 
   bool needs_host() const { return prompt_logprobs || !host_rows.empty(); }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/comm/memory_hub.h"
+#include "runtime/device/device_ranks.h"
 #include "runtime/runner/make_runner.h"
 #include "runtime/runner/rank_team.h"
 
@@ -29,6 +30,12 @@ class RankedLogitProbe : public LogitProbe {
       RunnerOptions own = options;
       own.ranks = probe->team_.hub().RanksOf(rank);
       own.num_threads = std::max(1, options.num_threads / sizes.world());
+      if (options.placement.device != ops::Device::kCpu && sizes.tensor > 1) {
+        own.ranks.host = own.ranks.tensor;
+        FASTLLM_RETURN_IF_ERROR(JoinDeviceRanks({options.placement, options.sched.max_num_batched_tokens,
+                                                 source.config.hidden_size * ops::DTypeSize(options.placement.dtype)},
+                                                &own.ranks));
+      }
       FASTLLM_ASSIGN_OR_RETURN(probe->runners_[rank], MakeStepRunner(source, own, nullptr, o.device_runner));
       return Status::Ok();
     }));

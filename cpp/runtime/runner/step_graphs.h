@@ -28,6 +28,7 @@ struct StepKey {
   bool decode = false;  // one new token of each sequence
   bool penalties = false;
   bool logprobs = false;
+  bool picks = false;  // ranks pick the tokens from their parts of the logits
 
   auto operator<=>(const StepKey&) const = default;
 };

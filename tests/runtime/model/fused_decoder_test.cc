@@ -1,13 +1,17 @@
-// The decoder with fused products against itself without: the same weights, tokens and cache.
+// The decoder with fused products against itself without: the same weights, tokens and cache; as one rank and as two.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <thread>
 
+#include "runtime/comm/memory_hub.h"
 #include "runtime/models/base/dense_decoder.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/tensor/tensors.h"
+#include "tests/runtime/model/peer_support.h"
 #include "tests/runtime/model/tiny_model.h"
 
 namespace fastllm::runtime {
@@ -20,11 +24,12 @@ struct Step {
 };
 
 // Two prompts, of 7 and 4 tokens, in one step.
-Step Run(const ModelConfig& config, bool fuse) {
+Step RunOnce(const ModelConfig& config, bool fuse, const Ranks& ranks = {}) {
+  const int32_t kv_heads = config.num_kv_heads / ranks.topology.sizes.tensor;
   ParamSet params;
   Scratch scratch;
   Builder builder(ops::BuiltinOps(), Placement{}, config.max_position_embeddings,
-                  {0, config.num_layers, config.num_layers}, &params, &scratch);
+                  {0, config.num_layers, config.num_layers}, &params, &scratch, ranks);
   builder.set_fuses(fuse);
   const auto model = BuildDenseDecoder(config, builder);
   EXPECT_TRUE(builder.status().ok()) << builder.status().ToString();
@@ -35,12 +40,12 @@ Step Run(const ModelConfig& config, bool fuse) {
       x *= 10.0f;  // so that blocks change the residual
   }
   Step step;
-  const size_t one = size_t{kBlocks} * config.num_kv_heads * kBlockSize * config.head_dim;
+  const size_t one = size_t{kBlocks} * kv_heads * kBlockSize * config.head_dim;
   step.cache.assign(one * 2 * config.num_layers, 0.0f);
   std::vector<ops::KvCacheView> layers;
   for (int32_t l = 0; l < config.num_layers; ++l) {
     float* k = step.cache.data() + 2 * one * l;
-    layers.push_back({k, k + one, kBlocks, config.num_kv_heads, kBlockSize, config.head_dim, ops::DType::kF32});
+    layers.push_back({k, k + one, kBlocks, kv_heads, kBlockSize, config.head_dim, ops::DType::kF32});
   }
   const std::vector<int32_t> ids = {5, 60, 2, 31, 8, 8, 17, 44, 0, 23, 9}, query_start = {0, 7, 11}, seq_len = {7, 4},
                              table = {3, 1, 2, 0};
@@ -82,7 +87,7 @@ ModelConfig Config() {
 }
 
 void Compare(const ModelConfig& c, bool same_bits) {
-  const Step plain = Run(c, false), fused = Run(c, true);
+  const Step plain = RunOnce(c, false), fused = RunOnce(c, true);
   ExpectNear(fused.logits, plain.logits);
   ExpectNear(fused.cache, plain.cache);
   // Sums in another order: equal bits would mean that the fused products did not run.
@@ -101,6 +106,43 @@ TEST(FusedDecoder, InterleavedRotation) {
   ModelConfig c = Config();
   c.rope.interleaved = true;
   Compare(c, false);
+}
+
+// Two ranks, whose sums go with the norms: rank 0's logits, which are all ranks'.
+Step RunAsTwo(const ModelConfig& config, bool fuse) {
+  auto hub = MemoryHub::Create({2}, std::chrono::seconds(60));
+  EXPECT_TRUE(hub.ok());
+  Step steps[2];
+  {
+    std::vector<std::jthread> threads;
+    for (int32_t r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        Ranks ranks = (*hub)->RanksOf(r);
+        PeerOptions options = testing::PeersOnThreads(r);
+        options.most_bytes = 1 << 16;  // room for a row in a block of units
+        auto made = MakePeerCommunicator(*ranks.tensor, ranks.tensor, options);
+        ASSERT_TRUE(made.ok()) << made.status().ToString();
+        ranks.tensor = *made;
+        EXPECT_TRUE(ranks.tensor->HasSumNorm(kTokens, config.hidden_size, CommType::kF32));
+        steps[r] = RunOnce(config, fuse, ranks);
+      });
+    }
+  }
+  EXPECT_EQ(steps[0].logits, steps[1].logits);
+  return steps[0];
+}
+
+TEST(FusedDecoder, RanksFuseWhatIsBetweenTheirSums) {
+  for (const bool qk_norm : {false, true}) {
+    ModelConfig c = Config();
+    c.qk_norm = qk_norm;
+    const Step one = RunOnce(c, false), plain = RunAsTwo(c, false), fused = RunAsTwo(c, true);
+    ExpectNear(plain.logits, one.logits);
+    ExpectNear(fused.logits, one.logits);
+    ExpectNear(fused.cache, plain.cache);
+    // Sums in another order, as above; heads with norms are not for the op.
+    EXPECT_EQ(fused.logits == plain.logits, qk_norm);
+  }
 }
 
 TEST(FusedDecoder, BiasOfTheMlpIsNotFused) { Compare(testing::TinyConfig(), true); }

@@ -104,6 +104,32 @@ TEST_P(Joined, GiveTheTokensOfOneRank) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, Joined, ::testing::Values(std::pair(2, false), std::pair(3, false), std::pair(2, true)));
 
+// Rows that are greedy and ask for nothing else: the runner of devices leaves the logits where they are.
+TEST(JoinedRanksTest, RanksPickGreedyTokensFromTheirPartsOfTheLogits) {
+  const auto run = [](EngineCore* engine) {
+    for (int32_t i = 0; i < 8; ++i) {
+      const auto request = MakeRequest(i);
+      request->sampling = {};
+      request->sampling.temperature = 0.0f;
+      request->sampling.detokenize = false;
+      EXPECT_TRUE(engine->Add(request).ok());
+    }
+    return testing::ranked::Collect(engine, 8);
+  };
+  const RunnerOptions options = Options({"One", {}});
+  auto executor = MakeLocalExecutor(Source(), options, nullptr);
+  ASSERT_TRUE(executor.ok());
+  EngineCore one(options.sched, options.kv, std::move(executor).value(), nullptr);
+  const auto wanted = run(&one);
+  for (const int32_t size : {2, 3}) {
+    testing::num_picks = 0;
+    Witness witness;
+    const auto got = run(Engine({"", {size}}, &witness, /*device_runner=*/true).get());
+    for (const auto& [id, o] : wanted) EXPECT_EQ(got.at(id).ids, o.ids) << "request " << id;
+    EXPECT_GE(testing::num_picks, size * 6);
+  }
+}
+
 TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
   Witness witness;
   auto engine = Engine({"", {3}}, &witness, false, 1);

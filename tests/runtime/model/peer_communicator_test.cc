@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <thread>
@@ -77,6 +78,52 @@ TEST_P(PeerSizes, SmallSumsGoThroughTheBoxesAndLargeOnesDoNot) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Each, PeerSizes, ::testing::Values(2, 3, 8));
+
+// Boxes of units have room for 4096 bytes, those of rows for 40 rows of 64 bytes: of two ranks alone.
+PeerOptions WithRows(int32_t rank) {
+  PeerOptions o = PeersOnThreads(rank);
+  o.rows = 40;
+  o.row_bytes = 64;
+  return o;
+}
+
+TEST_P(PeerSizes, SumsWithANormAreThoseOfTheOpsApart) {
+  const int32_t size = GetParam();
+  OnAll(
+      size,
+      [&](const Ptr& ranks, Counting&) {
+        constexpr int32_t kHidden = 16;
+        EXPECT_TRUE(ranks->HasSumNorm(2, kHidden, CommType::kF32));
+        EXPECT_EQ(ranks->HasSumNorm(40, kHidden, CommType::kF32), size == 2);
+        EXPECT_FALSE(ranks->HasSumNorm(41, kHidden, CommType::kF32));
+        EXPECT_FALSE(ranks->HasSumNorm(40, kHidden + 4, CommType::kF32));
+        EXPECT_FALSE(ranks->HasSumNorm(2, kHidden, CommType::kI32));
+        EXPECT_FALSE(ranks->HasSumNorm(2, 3, CommType::kF32));
+        const std::vector<float> gain = Values(99, kHidden);
+        for (const int32_t rows : {1, 2, 40, 2, 33}) {
+          if (!ranks->HasSumNorm(rows, kHidden, CommType::kF32)) continue;
+          const int64_t count = int64_t{rows} * kHidden;
+          auto x = Values(ranks->rank(), count), residual = Values(50, count);
+          std::vector<float> wanted = residual;
+          for (int64_t i = 0; i < count; ++i) {
+            float sum = Values(0, count)[i];
+            for (int32_t r = 1; r < size; ++r) sum += Values(r, count)[i];
+            wanted[i] = sum + wanted[i];
+          }
+          ops::RmsNormParams p{x.data(), x.data(), residual.data(), gain.data(), rows, kHidden};
+          ASSERT_TRUE(ranks->AllReduceNorm({}, p, CommType::kF32, {}).ok());
+          EXPECT_EQ(residual, wanted) << rows;
+          float squares = 0;
+          for (int32_t i = 0; i < kHidden; ++i) squares += wanted[i] * wanted[i];
+          EXPECT_NEAR(x[3], wanted[3] / std::sqrt(squares / kHidden + p.eps) * gain[3], 1e-5);
+        }
+        ops::RmsNormParams many;
+        many.num_tokens = 41;
+        many.hidden = kHidden;
+        EXPECT_EQ(ranks->AllReduceNorm({}, many, CommType::kF32, {}).code(), StatusCode::kInternal);
+      },
+      WithRows);
+}
 
 TEST(PeerCommunicatorTest, WhereOneDoesNotReachAnotherAllDoWithout) {
   const auto one_far = [](int32_t rank) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/device/peer_communicator.h"
+#include "tests/ops/peer_rows_threads.h"
 #include "tests/ops/peer_threads.h"
 
 namespace fastllm::runtime::testing {
@@ -23,6 +24,7 @@ class Counting : public Communicator {
     ++sums;
     return inner_->AllReduceSum(c, data, count, type);
   }
+  bool HasSumNorm(int64_t, int64_t, CommType) const override { return false; }
   Status AllGather(const ops::OpContext& c, const void* in, void* out, int64_t count, CommType type) override {
     return inner_->AllGather(c, in, out, count, type);
   }
@@ -49,6 +51,23 @@ inline void ReduceOnThreads(const ops::PeerReduceParams& p, const ops::OpContext
   ops::peer_threads::Reduce<T>(p);
 }
 
+template <typename T>
+inline void ReduceNormOnThreads(const ops::PeerReduceNormParams& p, const ops::OpContext&) {
+  ops::peer_threads::ReduceNorm<T>(p);
+}
+
+template <typename T>
+inline void RowsNormOnThreads(const ops::PeerRowsNormParams& p, const ops::OpContext&) {
+  ops::peer_threads::RowsNorm<T>(p);
+}
+
+inline std::atomic<int> num_picks{0};  // calls of all ranks
+
+inline void ArgmaxOnThreads(const ops::PeerArgmaxParams& p, const ops::OpContext&) {
+  ++num_picks;
+  ops::peer_threads::Argmax(p);
+}
+
 inline PeerOptions PeersOnThreads(int32_t rank) {
   PeerOptions o;
   o.name = "rank " + std::to_string(rank);
@@ -56,6 +75,13 @@ inline PeerOptions PeersOnThreads(int32_t rank) {
   o.reduce_of = [](ops::DType t) -> ops::PeerReduceFn {
     return t == ops::DType::kF32 ? &ReduceOnThreads<float> : &ReduceOnThreads<ops::peer_threads::Bf16>;
   };
+  o.reduce_norm_of = [](ops::DType t) -> ops::PeerReduceNormFn {
+    return t == ops::DType::kF32 ? &ReduceNormOnThreads<float> : &ReduceNormOnThreads<ops::peer_threads::Bf16>;
+  };
+  o.rows_norm_of = [](ops::DType t) -> ops::PeerRowsNormFn {
+    return t == ops::DType::kF32 ? &RowsNormOnThreads<float> : &RowsNormOnThreads<ops::peer_threads::Bf16>;
+  };
+  o.argmax = ArgmaxOnThreads;
   o.reach = [](int32_t device) { return device == 0; };
   return o;
 }

@@ -73,15 +73,24 @@ class DenseDecoder : public Model {
       stage_.Take(ctx, {&residual, &x});
     }
     if (CanFuse(x)) return ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true});
+    ForwardContext inner = ctx;
+    inner.defers_sums = embed_ && norm_ && !layers_.empty() && norm_->SumsRanks(x);
+    const bool few = inner.defers_sums && (!x.is_cuda() || x.size(0) <= kMostFusedRows);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      DecoderLayer& layer = layers_[i];
+      const DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
       const bool add = i > 0 || !embed_;
-      layer.attention.Forward(ctx, rotary_, NormedInput{layer.input_norm, x, residual, add}, x);
-      layer.mlp.Forward(ctx, NormedInput{layer.mlp_norm, x, residual, /*add=*/true}, x);
+      const NormedInput input{layer.input_norm, x, residual, add, layer.attention.first_weight()};
+      if (few && layer.attention.CanFuseQkv(fused_, x)) {
+        input.Make(inner);
+        layer.attention.ForwardNormed(inner, fused_, rotary_, x, x);
+      } else {
+        layer.attention.Forward(inner, rotary_, input, x);
+      }
+      layer.mlp.Forward(inner, NormedInput{layer.mlp_norm, x, residual, /*add=*/true, layer.mlp.first_weight()}, x);
     }
     if (norm_) {
-      norm_->AddForward(ctx, x, residual, x);
+      norm_->AddForward(inner, x, residual, x, head_->AsNext());
     } else {
       stage_.Pass(ctx, {&residual, &x});
     }
@@ -91,6 +100,10 @@ class DenseDecoder : public Model {
   const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) override {
     return head_->Forward(ctx, hidden);
   }
+  bool CanPick(int64_t rows) const override { return head_->CanPick(rows); }
+  void Pick(const ForwardContext& ctx, const at::Tensor& hidden, int32_t* tokens) override {
+    head_->Pick(ctx, hidden, tokens);
+  }
 
  private:
   // Where one rank holds all of the model.
@@ -98,6 +111,10 @@ class DenseDecoder : public Model {
     if (!fused_.available() || (x.is_cuda() && x.size(0) > kMostFusedRows)) return false;
     return std::all_of(layers_.begin(), layers_.end(),
                        [&x](const DecoderLayer& l) { return l.attention.CanFuse(x) && l.mlp.CanFuse(x); });
+  }
+  // What the product after layer i reads.
+  ops::NextWeight WeightAfter(size_t i) const {
+    return i + 1 < layers_.size() ? layers_[i + 1].attention.first_weight() : head_->AsNext();
   }
 
   const at::Tensor& ForwardFused(const ForwardContext& ctx, FusedStream stream) const {
@@ -108,8 +125,7 @@ class DenseDecoder : public Model {
       layer.attention.ForwardFused(ctx, fused_, rotary_, stream, {layer.mlp_norm.gain(), layer.mlp.first_weight()});
       stream.normed = false;
       layer.mlp.ForwardFused(ctx, fused_, stream,
-                             next == nullptr ? FusedNext{nullptr, head_->AsNext()}
-                                             : FusedNext{next->input_norm.gain(), next->attention.first_weight()});
+                             {next == nullptr ? nullptr : next->input_norm.gain(), WeightAfter(i)});
     }
     norm_->Forward(ctx, stream.residual, stream.x);
     return stream.x;

@@ -18,6 +18,11 @@ class Model {
   // Logits of some hidden states: [rows, hidden] -> [rows, vocab]. Valid until the next call. Only with the last
   // layers.
   virtual const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) = 0;
+
+  // The greedy tokens of some hidden states, without all logits in one place: where CanPick() says that ranks which
+  // share the vocabulary do that for so many rows. tokens: [rows], where the model is.
+  virtual bool CanPick(int64_t /*rows*/) const { return false; }
+  virtual void Pick(const ForwardContext& /*ctx*/, const at::Tensor& /*hidden*/, int32_t* /*tokens*/) {}
 };
 
 }  // namespace fastllm::runtime
