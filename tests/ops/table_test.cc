@@ -19,13 +19,13 @@ constexpr OpId kAllOps[] = {OpId::kEmbedding,     OpId::kGatherRows,     OpId::k
                             OpId::kFeedTokens,    OpId::kKeepTokens,     OpId::kRandomFill,    OpId::kLinearSiluMul,
                             OpId::kCountTokens,   OpId::kQuantizeFp8,    OpId::kFp8Linear,     OpId::kRmsNormFp8,
                             OpId::kSiluMulFp8,    OpId::kHalfLinear,     OpId::kHalfEmbedding, OpId::kNormLinear,
-                            OpId::kLinearAdd,     OpId::kNormQkv,        OpId::kQuantMlp};
+                            OpId::kLinearAdd,     OpId::kNormQkv,        OpId::kQuantMlp,      OpId::kQuantMlpExact};
 
-// Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings, but for the one that AMX alone
-// has.
+// Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings, but for the two that some arms
+// have.
 bool IsCpuOp(OpId op) {
   return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul &&
-         op != OpId::kRmsNormFp8 && op != OpId::kSiluMulFp8 && op != OpId::kQuantMlp;
+         op != OpId::kRmsNormFp8 && op != OpId::kSiluMulFp8 && op != OpId::kQuantMlp && op != OpId::kQuantMlpExact;
 }
 
 void Fn1() {}

@@ -36,13 +36,14 @@ struct QuantLinearParams {
 };
 using QuantLinearFn = void (*)(const QuantLinearParams&, const OpContext&);
 
-// out = (silu(x gate^T) * (x up^T)) down^T + bias as quant_linear without batch_invariant computes it; the result of
-// the product in brackets is rounded to bfloat16. gate and up are of one size and format. Optional: an arm that
-// computes in 8 bits alone has none.
+// out = (silu(x gate^T) * (x up^T)) down^T + bias; gate and up are of one size and format. Two ops, each optional:
+// - quant_mlp as quant_linear without batch_invariant computes it; the result of the product in brackets is rounded to
+//   bfloat16. An arm that computes in 8 bits alone has none.
+// - quant_mlp_exact has the bits of quant_linear (x_group 32), silu_mul and quant_linear one after the other.
 struct QuantMlpParams {
   float* out = nullptr;               // [num_rows, down->n]; may be x
   const float* x = nullptr;           // [num_rows, gate->k]
-  const QuantWeight* gate = nullptr;  // [inter, hidden]
+  const QuantWeight* gate = nullptr;  // [inter, hidden], inter a multiple of kQuantBlock
   const QuantWeight* up = nullptr;
   const QuantWeight* down = nullptr;  // [n, inter]
   const float* bias = nullptr;        // [n] or null

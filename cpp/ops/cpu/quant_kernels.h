@@ -57,6 +57,19 @@ struct QuantPanelJob {
   int32_t panel_end;
 };
 
+// Blocks of 32 columns of silu(x gate^T) * (x up^T) against some of the rows, rounded into the rows of a further
+// product.
+struct QuantGatedJob {
+  const QuantRows* rows;    // not fine
+  const QuantWeight* gate;  // its rows are a multiple of kQuantBlock
+  const QuantWeight* up;    // of the same size and format
+  const QuantRows* to;      // not fine; k: the rows of gate
+  int32_t row_begin;        // where a tile starts
+  int32_t row_end;          // where one ends
+  int32_t block_begin;
+  int32_t block_end;
+};
+
 // Rows of x rounded to bfloat16 (nearest even) for the products of many rows: tiles of 16 rows, [tile][k / 32][16][32].
 inline constexpr int32_t kWideTile = 16;
 static constexpr int64_t WideValues(int64_t rows, int64_t k) {
@@ -93,7 +106,10 @@ struct QuantKernels {
   // Quantises row `row` of x, which belongs to the tile of `count` rows that starts at row `tile`.
   void (*quantize)(const float* x, const QuantRows& rows, int32_t tile, int32_t count, int32_t row);
   void (*linear)(const QuantPanelJob& job);
-  const WideKernels* wide = nullptr;  // null: the arm has none
+  // All rows of the tile of kQuantTileRows that starts at row `tile`. Null: the arm has none, as the next.
+  void (*quantize_tile)(const float* x, const QuantRows& rows, int32_t tile) = nullptr;
+  void (*gated)(const QuantGatedJob& job) = nullptr;
+  const WideKernels* wide = nullptr;
 };
 
 // One row of a packed matrix as floats, [w.k].

@@ -7,6 +7,7 @@
 #include "ops/cpu/drive.h"
 #include "ops/cpu/half_linear.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/quant_mlp.h"
 #include "ops/cpu/wide_linear.h"
 
 namespace fastllm::ops {
@@ -102,6 +103,11 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   if (isa >= CpuIsa::kAvx512Vnni) {
     Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
         &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
+  }
+  // AMX multiplies many rows so much faster than VNNI that it gains more by the product on its own.
+  if (isa >= CpuIsa::kAvx512Vnni && isa < CpuIsa::kAmx) {
+    Add(table, OpId::kQuantMlpExact, CpuIsa::kAvx512Vnni, "cpu.quant_mlp_exact.f32.avx512_vnni",
+        &cpu::QuantMlpExactOp<cpu::kAvx512VnniQuantKernels>);
   }
   if (isa >= CpuIsa::kAmx) {
     Add(table, OpId::kQuantLinear, CpuIsa::kAmx, "cpu.quant_linear.f32.amx",

@@ -72,7 +72,9 @@ void MultiplyParts(const WideKernels& kernels, const QuantLinearParams& p, const
   }
 }
 
-void Check(const QuantMlpParams& p) {
+}  // namespace
+
+void CheckMlp(const QuantMlpParams& p) {
   const QuantWeight &gate = *p.gate, &up = *p.up, &down = *p.down;
   FASTLLM_CHECK(gate.k == up.k && gate.n == up.n && gate.format == up.format,
                 "quant_mlp: gate and up are of different sizes or formats");
@@ -80,8 +82,6 @@ void Check(const QuantMlpParams& p) {
                 "quant_mlp: gate has " + std::to_string(gate.n) + " rows of " + std::to_string(gate.k) +
                     ", down takes " + std::to_string(down.k));
 }
-
-}  // namespace
 
 void RunWideLinear(const WideKernels& kernels, const QuantLinearParams& p, const OpContext& ctx) {
   thread_local std::vector<std::byte> buffer;
@@ -99,7 +99,7 @@ void RunWideLinear(const WideKernels& kernels, const QuantLinearParams& p, const
 void RunQuantMlp(const WideKernels& kernels, const QuantMlpParams& p, const OpContext& ctx) {
   thread_local std::vector<std::byte> buffer;
   if (p.num_rows <= 0) return;
-  Check(p);
+  CheckMlp(p);
   const int32_t hidden = p.gate->k, inter = p.gate->n;
   uint16_t* const x = Values(buffer, WideValues(p.num_rows, hidden) + WideValues(p.num_rows, inter));
   uint16_t* const gated = x + WideValues(p.num_rows, hidden);

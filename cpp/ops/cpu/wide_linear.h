@@ -9,7 +9,8 @@ namespace fastllm::ops::cpu {
 // As quant_linear without batch_invariant; p has been checked.
 void RunWideLinear(const WideKernels& kernels, const QuantLinearParams& p, const OpContext& ctx);
 
-// Throws InternalError for what the contract excludes.
+// Throws InternalError for what the contract of either MLP op excludes.
+void CheckMlp(const QuantMlpParams& p);
 void RunQuantMlp(const WideKernels& kernels, const QuantMlpParams& p, const OpContext& ctx);
 
 template <const WideKernels& K>

@@ -106,6 +106,7 @@ const char* OpName(OpId op) {
     case OpId::kLinearAdd: return "linear_add";
     case OpId::kNormQkv: return "norm_qkv";
     case OpId::kQuantMlp: return "quant_mlp";
+    case OpId::kQuantMlpExact: return "quant_mlp_exact";
   }
   return "unknown";
 }

@@ -42,7 +42,8 @@ enum class OpId : uint8_t {
   kNormLinear,  // optional, these three: contract/fused_linear.h
   kLinearAdd,
   kNormQkv,
-  kQuantMlp,  // optional: contract/quant_linear.h
+  kQuantMlp,       // optional: contract/quant_linear.h
+  kQuantMlpExact,  // likewise
 };
 const char* OpName(OpId op);
 

@@ -14,7 +14,8 @@ GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice in
       act_slot_(b.Buffer("mlp_act", intermediate.size)),
       silu_mul_(b.Op<ops::SiluMulFn>(ops::OpId::kSiluMul)),
       silu_mul_fp8_(b.OptionalOp<ops::SiluMulFp8Fn>(ops::OpId::kSiluMulFp8)),
-      wide_(b.batch_invariant() ? nullptr : b.OptionalOp<ops::QuantMlpFn>(ops::OpId::kQuantMlp)) {}
+      wide_(b.batch_invariant() ? nullptr : b.OptionalOp<ops::QuantMlpFn>(ops::OpId::kQuantMlp)),
+      exact_(b.OptionalOp<ops::QuantMlpFn>(ops::OpId::kQuantMlpExact)) {}
 
 void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
   const int32_t rows = static_cast<int32_t>(x.size(0));
@@ -24,7 +25,7 @@ void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at:
     down_.Forward(ctx, act, out);
     return;
   }
-  if (CanForwardWide(rows)) return ForwardWide(ctx, x, out);
+  if (const ops::QuantMlpFn whole = WholeOp(rows); whole != nullptr) return ForwardWhole(ctx, whole, x, out);
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, x, gate_up);
   Finish(ctx, gate_up, out);
@@ -40,14 +41,17 @@ void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const a
   Finish(ctx, gate_up, out);
 }
 
-bool GatedMlp::CanForwardWide(int32_t rows) const {
-  if (wide_ == nullptr || rows < ops::kWideRows || gate_up_.has_bias()) return false;
+ops::QuantMlpFn GatedMlp::WholeOp(int32_t rows) const {
+  const ops::QuantMlpFn op = wide_ != nullptr && rows >= ops::kWideRows ? wide_ : exact_;
+  if (op == nullptr || gate_up_.has_bias()) return nullptr;
   const auto &first = gate_up_.packed(), &second = down_.packed();
-  return first.size() == 2 && second.size() == 1 && first[0].format == first[1].format &&
-         first[0].n % ops::kQuantBlock == 0;
+  const bool fits = first.size() == 2 && second.size() == 1 && first[0].format == first[1].format &&
+                    first[0].n % ops::kQuantBlock == 0;
+  return fits ? op : nullptr;
 }
 
-void GatedMlp::ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
+void GatedMlp::ForwardWhole(const ForwardContext& ctx, ops::QuantMlpFn op, const at::Tensor& x,
+                            const at::Tensor& out) const {
   ops::QuantMlpParams p;
   p.out = DataOf<float>(out);
   p.x = DataOf<const float>(x);
@@ -56,7 +60,7 @@ void GatedMlp::ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const
   p.down = down_.packed().data();
   p.bias = static_cast<const float*>(down_.bias());
   p.num_rows = static_cast<int32_t>(x.size(0));
-  wide_(p, ctx.op);
+  op(p, ctx.op);
   down_.AddRanks(ctx, out);
 }
 

@@ -35,9 +35,9 @@ class GatedMlp {
   // From the result of gate_up.
   void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const;
 
-  // All of it in one op, where quantised weights meet so many rows that the backend has one.
-  bool CanForwardWide(int32_t rows) const;
-  void ForwardWide(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
+  // The op that computes all of it from quantised weights, of so many rows, or null.
+  ops::QuantMlpFn WholeOp(int32_t rows) const;
+  void ForwardWhole(const ForwardContext& ctx, ops::QuantMlpFn op, const at::Tensor& x, const at::Tensor& out) const;
 
   Linear gate_up_;
   Linear down_;
@@ -46,6 +46,7 @@ class GatedMlp {
   ops::SiluMulFn silu_mul_;
   ops::SiluMulFp8Fn silu_mul_fp8_;  // null: the backend has none
   ops::QuantMlpFn wide_;            // likewise, or rows must not depend on their number
+  ops::QuantMlpFn exact_;           // likewise
 };
 
 }  // namespace fastllm::runtime

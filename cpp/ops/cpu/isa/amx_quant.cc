@@ -295,8 +295,12 @@ void Quantize(const float* x, const QuantRows& rows, int32_t tile, int32_t count
   kAvx512VnniQuantKernels.quantize(x, rows, tile, count, row);
 }
 
+void QuantizeTile(const float* x, const QuantRows& rows, int32_t tile) {
+  kAvx512VnniQuantKernels.quantize_tile(x, rows, tile);
+}
+
 }  // namespace
 
-const QuantKernels kAmxQuantKernels = {Quantize, Linear, &kAmxWideKernels};
+const QuantKernels kAmxQuantKernels = {Quantize, Linear, QuantizeTile, nullptr, &kAmxWideKernels};
 
 }  // namespace fastllm::ops::cpu
