@@ -28,7 +28,7 @@ inline void ChunkOffsets(const PagedAttentionParams& p, const AttentionItem& ite
 
 // Asks for the rows of a chunk of K and V, some lines at a time, while another chunk is computed with: blocks lie all
 // over the cache, so that the hardware's own prefetch ends with each, and asking for all at once would stop the
-// computation until most have come.
+// computation until most have come. Into the second-level cache: the first has too few places for lines on their way.
 class Fetcher {
  public:
   void Start() {
@@ -57,8 +57,8 @@ class Fetcher {
   void Step(int32_t lines) {
     while (lines > 0 && run_ < runs_) {
       for (; lines > 0 && at_ < bytes_[run_]; --lines, at_ += kCacheLine) {
-        __builtin_prefetch(k_[run_] + at_);
-        __builtin_prefetch(v_[run_] + at_);
+        __builtin_prefetch(k_[run_] + at_, 0, 2);
+        __builtin_prefetch(v_[run_] + at_, 0, 2);
       }
       if (at_ < bytes_[run_]) return;
       ++run_;

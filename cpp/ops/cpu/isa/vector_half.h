@@ -70,9 +70,16 @@ inline void PrefetchStream(const char* w, int64_t at, int64_t panel_bytes, int p
   _mm_prefetch(w + p * panel_bytes + ahead + jump, _MM_HINT_T0);
 }
 
-// R rows from `row` against P panels from `panel`; kFirst: the weight comes from memory.
-template <typename Step, int P, int R, bool kFirst>
-inline void HalfTile(const HalfPanelJob& job, int32_t panel, int32_t row) {
+// The same line of the next P panels, for a weight that several tiles of rows meet: each asks for a part of it, so that
+// memory is read all the time and not by the first tile alone.
+struct HalfAhead {
+  int64_t next = 0;  // the step at which lines are asked for next
+  int64_t steps;     // from one to the next
+};
+
+// R rows from `row` against P panels from `panel`; kAlone: no other tile of rows meets them.
+template <typename Step, int P, int R, bool kAlone>
+inline void HalfTile(const HalfPanelJob& job, int32_t panel, int32_t row, HalfAhead ahead) {
   const HalfWeight& weight = *job.weight;
   const int64_t panel_bytes = HalfPanelValues(weight.k) * 2;
   const int64_t x_bytes = job.x_stride * Step::kXBytes;
@@ -93,9 +100,14 @@ inline void HalfTile(const HalfPanelJob& job, int32_t panel, int32_t row) {
     typename Step::X xs[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) xs[r] = Step::LoadX(x + r * x_bytes + 4 * j);
+    if (!kAlone && j == ahead.next) {
+      ahead.next += ahead.steps;
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) _mm_prefetch(w + (P + p) * panel_bytes + at, _MM_HINT_T1);
+    }
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
-      if constexpr (kFirst) PrefetchStream(w, at, panel_bytes, p, P);
+      if constexpr (kAlone) PrefetchStream(w, at, panel_bytes, p, P);
 #pragma GCC unroll 8
       for (int c = 0; c < kParts; ++c) {
         const auto ws = Step::LoadW(w + p * panel_bytes + at + c * (Step::kBytes / kParts));
@@ -122,25 +134,26 @@ inline void HalfTile(const HalfPanelJob& job, int32_t panel, int32_t row) {
 }
 
 // `count` rows, at most R.
-template <typename Step, int P, int R, bool kFirst>
-inline void HalfRows(const HalfPanelJob& job, int32_t panel, int32_t row, int32_t count) {
+template <typename Step, int P, int R, bool kAlone>
+inline void HalfRows(const HalfPanelJob& job, int32_t panel, int32_t row, int32_t count, const HalfAhead& ahead) {
   if constexpr (R > 1) {
-    if (count < R) return HalfRows<Step, P, R - 1, kFirst>(job, panel, row, count);
+    if (count < R) return HalfRows<Step, P, R - 1, kAlone>(job, panel, row, count, ahead);
   }
-  HalfTile<Step, P, R, kFirst>(job, panel, row);
+  HalfTile<Step, P, R, kAlone>(job, panel, row, ahead);
 }
 
 // All rows of the job against P panels.
 template <typename Step, int P>
 inline void HalfPanelGroup(const HalfPanelJob& job, int32_t panel) {
   constexpr int32_t kRows = Step::kRows;
+  const int32_t rows = job.row_end - job.row_begin;
+  if (rows <= kRows) return HalfRows<Step, P, kRows, true>(job, panel, job.row_begin, rows, {0, 1});
+  // A line of the weight is one step of bfloat16, or two of float16.
+  constexpr int64_t kLineSteps = 64 / Step::kBytes > 1 ? 64 / Step::kBytes : 1;
+  HalfAhead ahead = {0, (rows + kRows - 1) / kRows * kLineSteps};
   for (int32_t row = job.row_begin; row < job.row_end; row += kRows) {
-    const int32_t left = job.row_end - row;
-    if (row == job.row_begin) {
-      HalfRows<Step, P, kRows, true>(job, panel, row, left);
-    } else {
-      HalfRows<Step, P, kRows, false>(job, panel, row, left);
-    }
+    HalfRows<Step, P, kRows, false>(job, panel, row, job.row_end - row, ahead);
+    ahead.next += kLineSteps;
   }
 }
 
