@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,20 +21,23 @@ namespace py = pybind11;
 namespace fastllm::bindings {
 namespace {
 
-using OutputTuple = std::tuple<uint64_t, int32_t, std::string, std::string, double, int32_t>;
+using EndTuple = std::tuple<std::string, std::string, std::string, std::string>;
+using OutputTuple = std::tuple<uint64_t, int32_t, std::string, std::string, double, int32_t, std::optional<EndTuple>>;
 
 uint64_t Attach(StreamRelay& relay, int fd, bool chunked, std::vector<OutputTuple> outputs, std::string begin) {
   RelayedStream stream{fd, chunked, {}, std::move(begin)};
   stream.outputs.reserve(outputs.size());
-  for (auto& [request_id, index, prefix, suffix, last_time, lane] : outputs) {
-    stream.outputs.push_back({request_id, index, std::move(prefix), std::move(suffix), last_time, lane});
+  for (auto& [request_id, index, prefix, suffix, last_time, lane, end] : outputs) {
+    RelayedOutput& output =
+        stream.outputs.emplace_back(request_id, index, std::move(prefix), std::move(suffix), last_time, lane);
+    if (end) output.end = std::make_from_tuple<RelayedEnd>(std::move(*end));
   }
   return ValueOrThrow(relay.Attach(std::move(stream)));
 }
 
 py::tuple Detach(StreamRelay& relay, uint64_t number) {
   const RelayedWork work = relay.Detach(number);
-  return py::make_tuple(py::bytes(work.unsent), work.tokens, work.bytes, work.last_times);
+  return py::make_tuple(py::bytes(work.unsent), work.tokens, work.bytes, work.last_times, work.ended);
 }
 
 }  // namespace
@@ -57,12 +61,15 @@ void BindStreamRelay(py::module_& m) {
           py::keep_alive<1, 2>(),
           "Least time from one look at the engine's news to the next: round_us, and per_output_us for each output that "
           "is attached.")
-      .def("attach", &Attach, py::arg("fd"), py::arg("chunked"), py::arg("outputs"), py::arg("begin"),
-           "Takes a stream over and returns its number. outputs: (handle, index, prefix, suffix, time of the last "
-           "tokens, lane); an event is prefix, the text as JSON, suffix. begin: bytes to write first.")
+      .def(
+          "attach", &Attach, py::arg("fd"), py::arg("chunked"), py::arg("outputs"), py::arg("begin"),
+          "Takes a stream over and returns its number. outputs: (handle, index, prefix, suffix, time of the last "
+          "tokens, lane, end); an event is prefix, the text as JSON, suffix. end: None when the caller writes the last "
+          "event of an output, else (what is behind the text, what is in place of prefix, text and that when there is "
+          "no text, what is between finish_reason and stop_reason, what is behind it). begin: bytes to write first.")
       .def("detach", &Detach, py::arg("number"),
            "Gives a stream back: (bytes that the socket did not take, tokens, bytes of events, times of the last "
-           "tokens).")
+           "tokens, whether its last event went out), both by output.")
       .def("drain", &StreamRelay::Drain, "What is for the host; resets event_fd.")
       .def_property_readonly("event_fd", &StreamRelay::event_fd,
                              "Readable while drain() has something, and when the engine has ended.")

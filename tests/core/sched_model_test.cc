@@ -56,6 +56,7 @@ class ModelTest : public ::testing::TestWithParam<int> {
     sched_.async_scheduling = GetParam() % 2 == 0;
     sched_.policy = GetParam() % 4 < 2 ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs;
     sched_.long_prefill_fair_share = Random(0, 1) == 0;
+    sched_.max_num_mixed_prefill_tokens = Random(0, 2) == 0 ? Random(1, 12) : 0;
     sched_.watermark = Random(0, 2) == 0 ? 0.2f : 0.0f;
     kv_.max_step_tokens = 2 * sched_.max_num_batched_tokens;
     capacity_ = std::min(KvManager(kv_).capacity_tokens(), 400);
@@ -129,7 +130,19 @@ class ModelTest : public ::testing::TestWithParam<int> {
         EXPECT_LE(row.num_tokens, sched_.long_prefill_token_threshold);
       }
     }
+    CheckMixed(plan);
     CheckStats();
+  }
+
+  void CheckMixed(const StepPlan& plan) {
+    if (sched_.max_num_mixed_prefill_tokens == 0) return;
+    const bool decodes = std::ranges::any_of(plan.diffs, [this](const SequenceDiff& diff) {
+      return std::cmp_greater_equal(diff.num_computed_tokens, live_.at(diff.id).request->prompt.size());
+    });
+    if (!decodes) return;
+    int32_t prompt_tokens = 0;
+    for (const ScheduledRow& row : plan.rows) prompt_tokens += row.num_tokens > 1 || !row.sample ? row.num_tokens : 0;
+    EXPECT_LE(prompt_tokens, sched_.max_num_mixed_prefill_tokens);
   }
 
   void CheckStats() {

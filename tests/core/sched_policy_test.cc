@@ -134,6 +134,40 @@ TEST_F(PolicyTest, TheShareIsNoCapAndTheThresholdIs) {
   EXPECT_EQ(outputs_[1], Model(1, 60, 1));
 }
 
+TEST_F(PolicyTest, PromptsBesideDecodesHaveABudgetOfTheirOwn) {
+  sched_.max_num_mixed_prefill_tokens = 10;
+  Add(1, 30);
+  Add(2, 20);
+  EXPECT_EQ(Rows(Step()), "1:30* 2:20*");  // nobody decodes: all of the step
+  Add(3, 21);
+  Add(4, 3);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:10");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:10");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:1* 4:3*");  // a last token is no more than a decode
+  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:1* 4:1*");
+  EXPECT_EQ(outputs_[3], Model(3, 21, 2));
+}
+
+TEST_F(PolicyTest, TheBudgetBesideDecodesIsSharedFairly) {
+  sched_.long_prefill_fair_share = true;
+  sched_.max_num_mixed_prefill_tokens = 10;
+  Add(1, 4);
+  EXPECT_EQ(Rows(Step()), "1:4*");
+  Add(2, 30);
+  Add(3, 30);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:7 3:3");  // 3 each, and 4 that are left to the first in line
+}
+
+TEST_F(PolicyTest, WholePromptsKnowNoBudgetBesideDecodes) {
+  sched_.max_num_mixed_prefill_tokens = 10;
+  sched_.enable_chunked_prefill = false;
+  sched_.max_num_batched_tokens = sched_.max_model_len;  // a prompt fits whole
+  Add(1, 4, 10);
+  EXPECT_EQ(Rows(Step()), "1:4*");
+  Add(2, 30, 10);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:30*");
+}
+
 // What is filled up may end a prompt and take new blocks, in an admitted row and in a known one.
 TEST_F(PolicyTest, FilledUpRowsAreWhole) {
   sched_.long_prefill_fair_share = true;

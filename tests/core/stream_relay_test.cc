@@ -115,6 +115,75 @@ TEST_F(StreamRelayTest, WritesTheTextOfAStreamAndLeavesItsEndToTheHost) {
   EXPECT_EQ(relay_.totals().at(0).tokens, 0);
 }
 
+RelayedStream StreamWithEnd(const Connection& connection, uint64_t id) {
+  RelayedStream stream = StreamOf(connection, id);
+  stream.outputs[0].end = {",why=", "none,why=", ",stop=", ";"};
+  return stream;
+}
+
+TEST_F(StreamRelayTest, WritesTheEndOfAnOutputThatSaysHow) {
+  const uint64_t number = relay_.Attach(StreamWithEnd(connection_, 7)).value();
+  RequestDelta last = Last(7, "bye");
+  last.num_cached_tokens = 5;
+  engine_.Say({Text(7, "a"), last});
+  EXPECT_EQ(connection_.Read(33), "<\"a\"><\"bye\",why=length,stop=null;");
+  const std::vector<RequestDelta> news = WaitForNews(&relay_);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].finish_reason, FinishReason::kLength);
+  EXPECT_EQ(news[0].num_cached_tokens, 5);
+  EXPECT_EQ(news[0].text, "");  // it has gone out
+  EXPECT_TRUE(news[0].token_ids.empty());
+  const RelayedWork work = relay_.Detach(number);
+  EXPECT_EQ(work.tokens, 4);
+  EXPECT_EQ(work.ended, std::vector<bool>{true});
+  EXPECT_EQ(relay_.totals().at(1).events, 2);
+}
+
+TEST_F(StreamRelayTest, AnEndWithoutTextHasItsOwnForm) {
+  ASSERT_TRUE(relay_.Attach(StreamWithEnd(connection_, 7)).ok());
+  ASSERT_TRUE(relay_.Attach(StreamWithEnd(connection_, 8)).ok());
+  RequestDelta by_id = Last(7, "");
+  by_id.finish_reason = FinishReason::kStop;
+  by_id.stop_reason = 42;
+  RequestDelta by_text = Last(8, "x");
+  by_text.finish_reason = FinishReason::kStop;
+  by_text.stop_reason = std::string("\"\n");
+  engine_.Say({by_id, by_text});
+  EXPECT_EQ(connection_.Read(48), "none,why=stop,stop=42;<\"x\",why=stop,stop=\"\\\"\\n\";");
+  EXPECT_TRUE(connection_.IsEmpty());
+}
+
+TEST_F(StreamRelayTest, ErrorsAbortsAndLogprobsAtTheEndAreTheHosts) {
+  const uint64_t number = relay_.Attach(StreamWithEnd(connection_, 7)).value();
+  ASSERT_TRUE(relay_.Attach(StreamWithEnd(connection_, 8)).ok());
+  ASSERT_TRUE(relay_.Attach(StreamWithEnd(connection_, 9)).ok());
+  RequestDelta error = Last(7, "a"), abort = Last(8, "b"), probable = Last(9, "c");
+  error.finish_reason = FinishReason::kError;
+  abort.finish_reason = FinishReason::kAbort;
+  probable.logprobs = {{TokenLogprob{1, -1.0f, 1}}};
+  engine_.Say({error, abort, probable});
+  std::string texts;
+  while (texts.size() < 3) {
+    for (const RequestDelta& delta : WaitForNews(&relay_)) texts += delta.text;
+  }
+  EXPECT_EQ(texts, "abc");
+  EXPECT_EQ(relay_.Detach(number).ended, std::vector<bool>{false});
+  EXPECT_TRUE(connection_.IsEmpty());
+}
+
+TEST_F(StreamRelayTest, AnEndThatTheSocketDoesNotTakeIsToldAndGivenBack) {
+  const uint64_t number = relay_.Attach(StreamWithEnd(connection_, 7)).value();
+  connection_.client = UniqueFd();
+  engine_.Say({Last(7, "x")});
+  std::vector<RequestDelta> news;
+  while (news.empty() || news.back().finish_reason == FinishReason::kNone) {
+    for (RequestDelta& delta : WaitForNews(&relay_)) news.push_back(std::move(delta));
+  }
+  const RelayedWork work = relay_.Detach(number);
+  EXPECT_EQ(work.unsent, "<\"x\",why=length,stop=null;");
+  EXPECT_EQ(work.ended, std::vector<bool>{true});
+}
+
 TEST_F(StreamRelayTest, ChunksCarryTheirSize) {
   ASSERT_TRUE(relay_.Attach(StreamOf(connection_, 7, "0123456789abcdef", true)).ok());
   EXPECT_EQ(connection_.Read(22), "10\r\n0123456789abcdef\r\n");

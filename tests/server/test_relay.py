@@ -102,6 +102,23 @@ def test_tokens_of_the_relay_are_counted(tiny, direct):
         assert server.metric("inter_token_latency_seconds_count") - gaps >= chunks - 1
 
 
+def test_the_relay_writes_ends_too(tiny, direct):
+    """All events of a stream but its first and the usage; with a stop string, which the event names."""
+    body = {"prompt": [9, 8, 7], "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+    whole = direct.post(COMPLETIONS, body).json()["choices"][0]["text"]
+    stop = whole[len(whole) // 2 :][:3]
+    for more in ({}, {"stop": [stop]}):
+        tiny.wait_idle()
+        written = relayed(tiny)
+        got = [e for e in streamed(tiny, COMPLETIONS, {**body, **more}) if e != "[DONE]"]
+        wanted = [e for e in streamed(direct, COMPLETIONS, {**body, **more}) if e != "[DONE]"]
+        assert got[-1]["choices"][0].keys() == wanted[-1]["choices"][0].keys()
+        for key in ("finish_reason", "stop_reason"):
+            assert got[-1]["choices"][0][key] == wanted[-1]["choices"][0][key]
+        assert got[-1]["choices"][0]["stop_reason"] == (stop if more else None)
+        assert relayed(tiny) - written >= len(got) - 2
+
+
 def test_a_slow_client_gets_everything(tiny):
     """Its socket fills up; others go on, and it finds every byte when it reads at last."""
     body = {"prompt": [[5, n] for n in range(200)], "max_tokens": 400, "temperature": 0, "ignore_eos": True}
@@ -172,15 +189,15 @@ class Gone:
         return 1
 
     def detach(self, number: int) -> tuple:
-        return b"unsent", 5, 40, [1.0]
+        return b"unsent", 5, 40, [1.0], [True]
 
 
 def test_a_client_that_left_while_the_relay_wrote():
     """What is left of the stream has nowhere to go; its tokens are counted all the same."""
     gone = Gone()
-    connection = RelayedConnection(gone, gone, gone, [("a", "b")])
+    connection = RelayedConnection(gone, gone, gone, [("a", "b", None)])
     assert connection.hand_over([(1, 0, 0.0)], b"")
-    assert connection.take_back() == (5, [1.0])
+    assert connection.take_back() == (5, [1.0], [True])
     assert gone.bytes == 40
     assert connection.take_back() is None
 

@@ -139,6 +139,7 @@ void Resolver::ResolvePolicies() {
   const SchedulerOptions& user = config_.scheduler;
   SchedConfig& sched = out_.sched;
   sched.long_prefill_token_threshold = user.long_prefill_token_threshold;
+  sched.max_num_mixed_prefill_tokens = user.max_num_mixed_prefill_tokens.value_or(0);
   sched.long_prefill_fair_share = user.long_prefill_fair_share;
   sched.enable_chunked_prefill = user.enable_chunked_prefill;
   sched.async_scheduling = user.async_scheduling;

@@ -42,10 +42,11 @@ struct SchedConfig {
   bool async_scheduling = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool long_prefill_fair_share = true;
-  float watermark = 0;                // share of the blocks, in [0, 1)
-  int32_t max_num_queued_reqs = 0;    // 0: no limit, as below
-  int64_t max_num_queued_tokens = 0;  // prompt tokens, and output of preempted ones
-  int64_t request_timeout_ms = 0;     // since the arrival; of requests without their own
+  int32_t max_num_mixed_prefill_tokens = 0;  // 0: max_num_batched_tokens
+  float watermark = 0;                       // share of the blocks, in [0, 1)
+  int32_t max_num_queued_reqs = 0;           // 0: no limit, as below
+  int64_t max_num_queued_tokens = 0;         // prompt tokens, and output of preempted ones
+  int64_t request_timeout_ms = 0;            // since the arrival; of requests without their own
   int64_t max_queue_ms = 0;
   // With more than one, as many plans may be in flight (one more with async_scheduling), of different sequences.
   int32_t pipeline_stages = 1;

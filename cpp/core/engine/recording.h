@@ -20,7 +20,7 @@
 namespace fastllm {
 
 inline constexpr std::string_view kRecordingMagic = "FLLMREC";
-inline constexpr uint8_t kRecordingVersion = 4;
+inline constexpr uint8_t kRecordingVersion = 5;
 inline constexpr size_t kRecordingHeaderBytes = kRecordingMagic.size() + 1;
 inline constexpr size_t kFrameHeaderBytes = 5;
 
@@ -42,9 +42,9 @@ concept RecordedAs = std::is_same_v<std::remove_const_t<S>, T>;
 // The bindings fail to compile when a struct gets a field that is not recorded.
 template <RecordedAs<SchedConfig> S>
 void VisitMembers(S& s, auto&& v) {
-  auto& [seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
-         max_queue, stages] = s;
-  v(seqs, tokens, len, threshold, chunked, overlap, policy, fair, watermark, queued_reqs, queued_tokens, timeout,
+  auto& [seqs, tokens, len, threshold, chunked, overlap, policy, fair, mixed, watermark, queued_reqs, queued_tokens,
+         timeout, max_queue, stages] = s;
+  v(seqs, tokens, len, threshold, chunked, overlap, policy, fair, mixed, watermark, queued_reqs, queued_tokens, timeout,
     max_queue, stages);
 }
 template <RecordedAs<KvGroupSpec> S>

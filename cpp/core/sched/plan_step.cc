@@ -18,6 +18,7 @@ void Scheduler::Impl::PlanStep(StepPlan* plan) {
   if (num_in_flight() >= max_in_flight()) return;
   step.plan = plan;
   step.budget = config.max_num_batched_tokens;
+  step.prompt_budget = PromptBudget();
   step.prompt_share = PromptShare();
   step.most_rows = MostRows();
   step.cut.clear();
@@ -33,12 +34,21 @@ void Scheduler::Impl::PlanStep(StepPlan* plan) {
   counters.scheduled_tokens += plan->total_tokens;
 }
 
+// A sequence decodes from the step on that follows the last one of its prompt.
+int32_t Scheduler::Impl::PromptBudget() const {
+  const int32_t most = config.max_num_mixed_prefill_tokens;
+  if (most == 0 || !config.enable_chunked_prefill) return step.budget;
+  for (SeqSlot slot = running.front(); slot != kNoSlot; slot = table[slot].next) {
+    const SequenceRecord& record = table[slot];
+    if (record.seq.num_computed_tokens >= record.num_prompt_tokens) return std::min(most, step.budget);
+  }
+  return step.budget;
+}
+
 int32_t Scheduler::Impl::PromptShare() const {
   const int32_t count = num_sequences();
-  if (!config.long_prefill_fair_share || !config.enable_chunked_prefill || count <= 1) {
-    return config.max_num_batched_tokens;
-  }
-  return std::max(1, config.max_num_batched_tokens / std::min(count, kMostShares));
+  if (!config.long_prefill_fair_share || !config.enable_chunked_prefill || count <= 1) return step.prompt_budget;
+  return std::max(1, step.prompt_budget / std::min(count, kMostShares));
 }
 
 // In turns the sequences are spread evenly over the plans that can be in flight.
@@ -62,6 +72,7 @@ int32_t Scheduler::Impl::NumLeft(const SequenceRecord& record) const {
 int32_t Scheduler::Impl::NumNewTokens(int32_t num_left) const {
   const int32_t threshold = config.long_prefill_token_threshold;
   if (threshold > 0 && config.enable_chunked_prefill && num_sequences() > 1) num_left = std::min(num_left, threshold);
+  if (num_left > 1) num_left = std::min(num_left, step.prompt_budget);
   return std::min({num_left, step.budget, step.prompt_share});
 }
 
@@ -116,6 +127,7 @@ void Scheduler::Impl::TakeOutOfPlan(SeqSlot slot) {
   if (row.sample) --record.num_in_flight;
   plan.total_tokens -= row.num_tokens;
   step.budget += row.num_tokens;
+  if (row.num_tokens > 1 || !row.sample) step.prompt_budget += row.num_tokens;
   plan.rows.erase(plan.rows.begin() + at);
   plan.diffs.erase(plan.diffs.begin() + at);
   step.slots.erase(step.slots.begin() + at);
@@ -156,7 +168,7 @@ bool Scheduler::Impl::MayFitNow(SeqSlot slot) const {
 }
 
 void Scheduler::Impl::ScheduleWaiting() {
-  while (!waiting.empty() && step.budget > 0 && running.size() < config.max_num_seqs &&
+  while (!waiting.empty() && step.budget > 0 && step.prompt_budget > 0 && running.size() < config.max_num_seqs &&
          std::cmp_less(step.slots.size(), step.most_rows)) {
     const SeqSlot slot = waiting.front();
     // A token sampled before its preemption must come back first: the executor gets all tokens anew.
@@ -212,6 +224,7 @@ void Scheduler::Impl::AddRow(SeqSlot slot, int32_t num_left, int32_t num_new) {
   step.slots.push_back(slot);
   step.plan->total_tokens += num_new;
   step.budget -= num_new;
+  if (num_left > 1) step.prompt_budget -= num_new;
   if (!followers.empty() && sample) ReleaseFollowers(record.id);
 }
 
@@ -223,7 +236,7 @@ void Scheduler::Impl::FillUp() {
     Sequence& seq = record.seq;
     ScheduledRow& row = step.plan->rows[cut.row];
     const int32_t num_left = seq.num_tokens() - seq.num_computed_tokens;
-    int32_t num_more = std::min(num_left, step.budget);
+    int32_t num_more = std::min({num_left, step.budget, step.prompt_budget});
     if (threshold > 0) num_more = std::min(num_more, threshold - row.num_tokens);
     // The row so far is in flight as well. Without a free block the row stays as it is.
     if (num_more <= 0 ||
@@ -241,6 +254,7 @@ void Scheduler::Impl::FillUp() {
     if (!followers.empty() && row.sample) ReleaseFollowers(record.id);
     step.plan->total_tokens += num_more;
     step.budget -= num_more;
+    step.prompt_budget -= num_more;
   }
 }
 

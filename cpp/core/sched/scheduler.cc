@@ -91,6 +91,8 @@ Scheduler::Scheduler(const SchedConfig& sched, const KvConfig& kv, const KvClock
   FASTLLM_CHECK(sched.max_model_len >= 0, "max_model_len is " + std::to_string(sched.max_model_len));
   FASTLLM_CHECK(sched.long_prefill_token_threshold >= 0,
                 "long_prefill_token_threshold is " + std::to_string(sched.long_prefill_token_threshold));
+  FASTLLM_CHECK(sched.max_num_mixed_prefill_tokens >= 0,
+                "max_num_mixed_prefill_tokens is " + std::to_string(sched.max_num_mixed_prefill_tokens));
   FASTLLM_CHECK(sched.watermark >= 0 && sched.watermark < 1, "watermark is " + std::to_string(sched.watermark));
   FASTLLM_CHECK(sched.pipeline_stages >= 1 && sched.pipeline_stages <= kMostStages,
                 "pipeline_stages is " + std::to_string(sched.pipeline_stages));

@@ -25,8 +25,9 @@ struct Scheduler::Impl {
   // The step being planned.
   struct Step {
     StepPlan* plan = nullptr;
-    int32_t budget = 0;        // tokens left
-    int32_t prompt_share = 0;  // most tokens of one sequence before all others had their turn
+    int32_t budget = 0;         // tokens left
+    int32_t prompt_budget = 0;  // of them for sequences that lack more than one token
+    int32_t prompt_share = 0;   // most tokens of one sequence before all others had their turn
     int32_t most_rows = 0;
     std::vector<CutRow> cut;
     std::vector<SeqSlot> slots;  // of the plan's rows
@@ -54,6 +55,7 @@ struct Scheduler::Impl {
   int32_t NumLeft(const SequenceRecord& record) const;
   // Of num_left tokens, those that the step's rules let through.
   int32_t NumNewTokens(int32_t num_left) const;
+  int32_t PromptBudget() const;
   int32_t PromptShare() const;
   int32_t MostRows() const;
   bool ScheduleRunning();  // false: it preempted something

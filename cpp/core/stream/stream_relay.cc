@@ -69,8 +69,40 @@ void WaitUntil(std::chrono::steady_clock::time_point time, pollfd* stop) {
   ppoll(stop, 1, &wait, nullptr);
 }
 
+bool IsEnd(const RequestDelta& delta) { return delta.finish_reason != FinishReason::kNone; }
+
+// Whatever the stream is like.
 bool IsForHost(const RequestDelta& delta) {
-  return delta.finish_reason != FinishReason::kNone || !delta.logprobs.empty() || !delta.prompt_logprobs.empty();
+  const bool ordinary =
+      !IsEnd(delta) || delta.finish_reason == FinishReason::kLength || delta.finish_reason == FinishReason::kStop;
+  return !ordinary || !delta.logprobs.empty() || !delta.prompt_logprobs.empty();
+}
+
+void AppendStopReason(const StopReason& reason, std::string* out) {
+  if (const auto* const id = std::get_if<int32_t>(&reason)) {
+    out->append(std::to_string(*id));
+  } else if (const auto* const text = std::get_if<std::string>(&reason)) {
+    AppendJsonString(*text, out);
+  } else {
+    out->append("null");
+  }
+}
+
+// An output's next event, in *out; empty when there is nothing to say.
+void MakeEvent(const RelayedOutput& output, const RequestDelta& delta, std::string* out) {
+  out->clear();
+  if (!delta.text.empty()) {  // else part of a character, or held back for a stop string
+    out->assign(output.prefix);
+    AppendJsonString(delta.text, out);
+  }
+  if (!IsEnd(delta)) {
+    if (!delta.text.empty()) out->append(output.suffix);
+    return;
+  }
+  out->append(delta.text.empty() ? output.end.no_text : output.end.text);
+  out->append(FinishReasonName(delta.finish_reason)).append(output.end.stop);
+  AppendStopReason(delta.stop_reason, out);
+  out->append(output.end.tail);
 }
 
 }  // namespace
@@ -127,6 +159,12 @@ void StreamRelay::Carry() {
   }
 }
 
+void StreamRelay::ToHost(RequestDelta* delta) {
+  const std::lock_guard lock(mutex_);
+  shared_.news.push_back(std::move(*delta));
+  Signal();
+}
+
 // Deltas come in order and each is done with before the next, so it does not matter how often a host takes an output
 // and gives it back meanwhile: what it finds pending is older than what is handled here.
 void StreamRelay::Handle(RequestDelta* delta) {
@@ -144,8 +182,14 @@ void StreamRelay::Handle(RequestDelta* delta) {
     }
     const std::lock_guard lock(place.stream->mutex);
     if (!place.stream->open) continue;  // a host was quicker; the output may be in another stream now
+    if (IsEnd(*delta) && place.stream->outputs[place.output].end.tail.empty()) return ToHost(delta);
     Write(place.stream.get(), place.output, *delta);
-    return;
+    if (!IsEnd(*delta)) return;
+    place.stream->work.ended[place.output] = true;
+    delta->token_ids.clear();
+    delta->text.clear();
+    delta->text_offsets.clear();
+    return ToHost(delta);
   }
 }
 
@@ -158,18 +202,15 @@ void StreamRelay::Write(Stream* stream, size_t index, const RequestDelta& delta)
     stream->work.tokens += tokens;
     Count(output.lane, before > 0 ? now - before : -1, delta);
   }
-  if (delta.text.empty()) return;  // part of a character, or held back for a stop string
-  stream->event.assign(output.prefix);
-  AppendJsonString(delta.text, &stream->event);
-  stream->event.append(output.suffix);
-  Send(stream, stream->event);
+  MakeEvent(output, delta, &stream->event);
+  if (!stream->event.empty()) Send(stream, stream->event);
 }
 
 void StreamRelay::Count(int32_t lane, double gap, const RequestDelta& delta) {
   const std::lock_guard lock(mutex_);
   RelayTotals& totals = shared_.totals[static_cast<size_t>(lane)];
   totals.tokens += static_cast<int64_t>(delta.token_ids.size());
-  totals.events += delta.text.empty() ? 0 : 1;
+  totals.events += delta.text.empty() && !IsEnd(delta) ? 0 : 1;
   if (gap < 0) return;  // there is none before the first
   const auto edge = std::ranges::lower_bound(gap_edges_, gap) - gap_edges_.begin();
   ++totals.gaps[static_cast<size_t>(edge)];
@@ -242,6 +283,7 @@ Result<uint64_t> StreamRelay::Attach(RelayedStream given) {
     const std::lock_guard lock(mutex_);
     FASTLLM_RETURN_IF_ERROR(Check(given));
     stream->outputs = std::move(given.outputs);
+    stream->work.ended.resize(stream->outputs.size());
     for (size_t i = 0; i < stream->outputs.size(); ++i) {
       const auto lanes = static_cast<size_t>(stream->outputs[i].lane) + 1;
       if (shared_.totals.size() < lanes) {
@@ -263,7 +305,7 @@ Result<uint64_t> StreamRelay::Attach(RelayedStream given) {
 // What is pending for the host of a stream's outputs and can be written, in order.
 void StreamRelay::TakePending(const Stream& stream, std::vector<std::pair<size_t, RequestDelta>>* pending) {
   std::erase_if(shared_.news, [&](RequestDelta& delta) {
-    if (IsForHost(delta)) return false;
+    if (IsForHost(delta) || IsEnd(delta)) return false;
     const auto place = shared_.places.find(OutputId(delta));
     if (place == shared_.places.end() || place->second.stream.get() != &stream) return false;
     pending->emplace_back(place->second.output, std::move(delta));

@@ -23,6 +23,15 @@
 
 namespace fastllm {
 
+// How an output's last event is written: `prefix` of the output, the text as a JSON string and `text`, or `no_text` in
+// place of all that when there is none; then the name of the finish_reason, `stop`, the stop_reason as JSON, `tail`.
+struct RelayedEnd {
+  std::string text;
+  std::string no_text;
+  std::string stop;
+  std::string tail;  // empty: the host writes the last event
+};
+
 // One output of a request in a stream. An event is `prefix`, the new text as a JSON string, `suffix`.
 struct RelayedOutput {
   uint64_t request_id = 0;  // the handle of Engine::Submit()
@@ -31,6 +40,7 @@ struct RelayedOutput {
   std::string suffix;
   double last_time = 0;  // when its last tokens went out, in seconds of the steady clock; 0: there were none
   int32_t lane = 0;      // which of StreamRelay::totals() it counts for, below kMostLanes
+  RelayedEnd end = {};
 };
 
 // A stream that the relay is to write to.
@@ -47,6 +57,7 @@ struct RelayedWork {
   int64_t tokens = 0;
   int64_t bytes = 0;               // of events, without their coding, those that are unsent included
   std::vector<double> last_times;  // as RelayedOutput::last_time, in the order of RelayedStream::outputs
+  std::vector<bool> ended;         // in the same order: its last event went out
 };
 
 // Counts of streams since the start.
@@ -66,9 +77,11 @@ struct RelayPace {
 };
 
 // Takes over Engine::Drain(), which nobody else may call then. News of an output that is in a stream is written by the
-// relay; news with a finish_reason, of which the host has more to say, and of every other output comes from Drain()
-// here. When a socket does not take all bytes at once, or is broken, the relay leaves the stream to the host: what
-// comes from then on is in Drain(), beginning with a delta without tokens.
+// relay; what else the host has to say of it, and of every other output, comes from Drain() here. That is news with
+// logprobs, and the end of an output: whole where the relay does not know how to write it (RelayedOutput::end; errors
+// and aborts always), else without tokens and text, which have been written. When a socket does not take all bytes at
+// once, or is broken, the relay leaves the stream to the host: what comes from then on is in Drain(), beginning with a
+// delta without tokens.
 //
 // Thread-safe. A call waits for one write to the stream that it is about at most, and sockets are never waited for.
 class StreamRelay {
@@ -117,6 +130,7 @@ class StreamRelay {
   void Carry();
   int64_t NumAttached() const;
   void Handle(RequestDelta* delta);
+  void ToHost(RequestDelta* delta);
   // Under the stream's mutex.
   void Write(Stream* stream, size_t output, const RequestDelta& delta);
   void Send(Stream* stream, std::string_view event);

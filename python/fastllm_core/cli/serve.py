@@ -5,6 +5,10 @@ import importlib.util
 from fastllm_core.cli import flags
 from fastllm_core.errors import FastLLMError, InvalidArgumentError
 
+# Where somebody reads every token as it comes: beside decodes a step takes no more of the prompts than this, so that a
+# burst of prompts does not stop the running streams.
+DEFAULTS = {"max_num_mixed_prefill_tokens": 512}
+
 
 def run(argv: list[str]) -> int:
     parser = flags.FlagParser("serve", "Serves a model over HTTP: OpenAI's and Anthropic's APIs, and a web page.")
@@ -26,7 +30,7 @@ def run(argv: list[str]) -> int:
     args = parser.parse(argv)
     if args.served is not None:
         args.model = args.served
-    options = flags.engine_options(parser, args)
+    options = {**DEFAULTS, **flags.engine_options(parser, args)}
     from fastllm_core import nodes
 
     options = nodes.with_environment(options)

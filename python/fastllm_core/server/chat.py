@@ -15,6 +15,7 @@ from fastllm_core.server.common import (
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, PromptInput, Run
 from fastllm_core.server.logprobs import LogprobTexts
+from fastllm_core.server.relay import Events
 from fastllm_core.server.schema import field, missing
 
 _MESSAGES = field(
@@ -161,11 +162,16 @@ class ChatWriter:
             ]
         return b"".join(out)
 
-    def events(self) -> list[tuple[str, str]] | None:
+    def events(self) -> list[Events] | None:
         if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
             return None
-        suffix = f'}},"logprobs":null,"finish_reason":null}}{self._tail}'
-        return [(f'{self._head}{{"index":{n},"delta":{{"content":', suffix) for n in range(self._plan.choices)]
+        rest = '},"logprobs":null,"finish_reason":'
+        suffix, tail = f"{rest}null}}{self._tail}", f"}}{self._tail}"
+        begins = [f'{self._head}{{"index":{n},"delta":{{' for n in range(self._plan.choices)]
+        return [
+            (f'{begin}"content":', suffix, (f'{rest}"', f'{begin}{rest}"', '","stop_reason":', tail))
+            for begin in begins
+        ]
 
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         logprobs = "null"

@@ -16,6 +16,7 @@ from fastllm_core.server.common import (
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, PromptInput, Run
 from fastllm_core.server.logprobs import LogprobTexts
+from fastllm_core.server.relay import Events
 from fastllm_core.server.schema import field, missing
 
 _PROMPT = {
@@ -131,13 +132,15 @@ class CompletionWriter:
     def first(self, run: Run) -> bytes:
         return b""
 
-    def events(self) -> list[tuple[str, str]] | None:
+    def events(self) -> list[Events] | None:
         if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
             return None
         if self._plan.choices > 1 and self._echoes[0] is not None:
             return None  # each begins with its prompt
-        suffix = f',"logprobs":null,"finish_reason":null}}{self._tail}'
-        return [(f'{self._head}{{"index":{n},"text":', suffix) for n in range(self._plan.choices)]
+        rest = ',"logprobs":null,"finish_reason":'
+        suffix, tail = f"{rest}null}}{self._tail}", f"}}{self._tail}"
+        begins = [f'{self._head}{{"index":{n},"text":' for n in range(self._plan.choices)]
+        return [(begin, suffix, (f'{rest}"', f'{begin}""{rest}"', '","stop_reason":', tail)) for begin in begins]
 
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         fresh = choice not in self._offsets

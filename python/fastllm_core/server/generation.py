@@ -11,7 +11,7 @@ from fastllm_core.errors import EngineDeadError, of_request
 from fastllm_core.inputs import Scheduling, make_prompt
 from fastllm_core.outputs import Piece, join_all
 from fastllm_core.server.errors import ApiError, from_exception
-from fastllm_core.server.relay import RelayedConnection
+from fastllm_core.server.relay import Events, RelayedConnection
 from fastllm_core.server.state import ServerState
 
 _log = logging.getLogger("fastllm.server")
@@ -67,9 +67,8 @@ class Writer(Protocol):
     def first(self, run: "Run") -> bytes:
         """Stream: what comes before the news, once the engine has said something."""
 
-    def events(self) -> list[tuple[str, str]] | None:
-        """Stream: by choice, what stands before and behind the text, as a JSON string, of news that end nothing. None
-        when they cannot be made of their text alone."""
+    def events(self) -> list[Events] | None:
+        """Stream: by choice, what its events are made of. None when they cannot be made of their text alone."""
 
     def piece(self, choice: int, piece: Piece, run: "Run") -> bytes:
         """Stream: one choice's news; b"" when there is nothing to say."""
@@ -98,6 +97,7 @@ class Run:
         self._failed = False
         self._connection: RelayedConnection | None = None
         self.last_spoken = 0.0  # when the relay wrote last, by time.monotonic()
+        self.told: set[int] = set()  # choices whose end the relay has written
         self.keep_alive_s = state.config.sse_keep_alive_s
         self.unfinished = plan.choices
         state.runs[plan.request_id] = self
@@ -109,7 +109,7 @@ class Run:
         return self._count(news)
 
     def hand_over(self, connection: RelayedConnection, writer: Writer) -> bytes:
-        """Lets the relay write what comes up to the next end of a choice, if it can. What Python is to write now."""
+        """Lets the relay write what comes up to the end of a choice, if it can. What Python is to write now."""
         news = self._group.take_unfinished() if connection.free else None
         if news is None:
             return b""
@@ -125,7 +125,8 @@ class Run:
         if self._connection is None:
             return
         connection, self._connection = self._connection, None
-        tokens, last_times = connection.take_back()
+        tokens, last_times, ended = connection.take_back()
+        self.told.update(choice for choice, end in enumerate(ended) if end)
         self.completion_tokens += tokens
         self._timer.relayed(last_times)
         self.last_spoken = max(last_times)
@@ -185,6 +186,7 @@ class EchoRun:
         self.completion_tokens = self.cached_tokens = 0
         self.unfinished = plan.choices
         self.keep_alive_s = self.last_spoken = 0.0
+        self.told: set[int] = set()
 
     async def news(self) -> list[tuple[int, Piece]]:
         self.unfinished = 0
@@ -259,6 +261,8 @@ class _Pieces:
         out = [] if self.begun else [self._writer.first(self._run)]
         self.begun = True
         for choice, piece in news:
+            if choice in self._run.told:
+                continue
             if self._interval > 1:
                 piece = _hold(self._held, choice, piece, self._interval)
                 if piece is None:

@@ -5,6 +5,7 @@ from fastllm_core.server.chat import chat_prompt
 from fastllm_core.server.common import ALL_SAMPLING, ESCAPE, MAX_NOTED, Api
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, Run
+from fastllm_core.server.relay import Events
 from fastllm_core.server.schema import RequestFields, Statement, field, missing
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "abort": "end_turn"}
@@ -163,8 +164,8 @@ class MessageWriter:
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         return _event({"type": "message_start", "message": start}) + _event(block) + _event({"type": "ping"})
 
-    def events(self) -> list[tuple[str, str]]:
-        return [(_DELTA_HEAD, _DELTA_TAIL)]
+    def events(self) -> list[Events]:
+        return [(_DELTA_HEAD, _DELTA_TAIL, None)]
 
     def piece(self, choice: int, piece: Piece, run: Run) -> bytes:
         out = b""
