@@ -21,6 +21,11 @@ __device__ __forceinline__ void FenceBarrierInit() {
 __device__ __forceinline__ void ArriveAt(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
+// At a barrier of any block of the cluster (SharedOf in cluster.cuh). Orders what this block has read, not what it
+// wrote.
+__device__ __forceinline__ void ArriveInCluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
 // Arrives and announces `bytes` of copies that the phase waits for too.
 __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
@@ -54,6 +59,11 @@ __device__ __forceinline__ void CopyBox4(uint32_t to, const CUtensorMap* map, ui
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
+__device__ __forceinline__ uint64_t NormalPolicy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
 __device__ __forceinline__ uint64_t EvictLastPolicy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(policy));
@@ -66,6 +76,32 @@ __device__ __forceinline__ void CopyBox2(uint32_t to, const CUtensorMap* map, ui
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4}], [%2], %5;\n" ::"r"(to),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "l"(policy)
+      : "memory");
+}
+// As CopyBox4 with a policy; with a `mask` of blocks of the cluster, to the same place of each of them, counting on the
+// barrier that each has there.
+__device__ __forceinline__ void CopyBox4(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t c0, int32_t c1,
+                                         int32_t c2, int32_t c3, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void CopyBox4To(uint16_t mask, uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                           int32_t c0, int32_t c1, int32_t c2, int32_t c3, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %8, %7;\n" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy), "h"(mask)
+      : "memory");
+}
+__device__ __forceinline__ void CopyBox2To(uint16_t mask, uint32_t to, const CUtensorMap* map, uint32_t barrier,
+                                           int32_t c0, int32_t c1, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %6, %5;\n" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "l"(policy), "h"(mask)
       : "memory");
 }
 __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {

@@ -62,6 +62,7 @@ __device__ __forceinline__ void FenceForMatrixUnits() { asm volatile("fence.prox
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, " \
   "%115, "                                                                                                         \
   "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define FASTLLM_NAMES_16_AT_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define FASTLLM_NAMES_16_AT_32 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define FASTLLM_REGISTERS_8(d, i)                                                                             \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
@@ -94,6 +95,28 @@ __device__ __forceinline__ void MultiplyShared(float (&d)[32], uint64_t a, uint6
   } else {
     FASTLLM_SHARED("64", "bf16", FASTLLM_NAMES_0, "32", "33", "34", FASTLLM_REGISTERS_32(d, 0));
   }
+}
+
+template <typename T>
+__device__ __forceinline__ void MultiplyShared(float (&d)[16], uint64_t a, uint64_t b, bool add) {
+  if constexpr (__is_same(T, __half)) {
+    FASTLLM_SHARED("32", "f16", FASTLLM_NAMES_16_AT_0, "16", "17", "18", FASTLLM_REGISTERS_16(d, 0));
+  } else {
+    FASTLLM_SHARED("32", "bf16", FASTLLM_NAMES_16_AT_0, "16", "17", "18", FASTLLM_REGISTERS_16(d, 0));
+  }
+}
+template <typename T>
+__device__ __forceinline__ void MultiplyShared(float (&d)[128], uint64_t a, uint64_t b, bool add) {
+#define FASTLLM_WIDE(type)                                                                                       \
+  FASTLLM_SHARED("256", type, FASTLLM_NAMES_0 ", " FASTLLM_NAMES_32 ", " FASTLLM_NAMES_64 ", " FASTLLM_NAMES_96, \
+                 "128", "129", "130", FASTLLM_REGISTERS_32(d, 0), FASTLLM_REGISTERS_32(d, 32),                   \
+                 FASTLLM_REGISTERS_32(d, 64), FASTLLM_REGISTERS_32(d, 96))
+  if constexpr (__is_same(T, __half)) {
+    FASTLLM_WIDE("f16");
+  } else {
+    FASTLLM_WIDE("bf16");
+  }
+#undef FASTLLM_WIDE
 }
 
 // d (+)= a b; a 64x16 from registers (as A of m16n8k16), b 16x128 from shared memory as [n][k].

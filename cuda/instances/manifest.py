@@ -1,4 +1,4 @@
-"""The attention kernel instances that are compiled, each with the model that needs it.
+"""The instances of attention and dense products that are compiled, each with what needs it.
 
     python cuda/instances/manifest.py check              the .cu files instantiate exactly these
     python cuda/instances/manifest.py ledger [BUILD_DIR] seconds and bytes of every object (compiles afresh)
@@ -49,6 +49,22 @@ INSTANCES += [
     Instance(k, "bf16", d, _MODELS[d]) for k in ("flashinfer_decode", "flashinfer_prefill") for d in (64, 128, 256)
 ]
 
+# Tiles of dense_linear, (rows of the weight, rows of x): which rows of Llama-3.1-8B's products take it. Each is
+# compiled twice, plain and gated.
+DENSE = {
+    (128, 32): "gate_up, down and o, 17 to 32 rows",
+    (128, 64): "gate_up and down, 33 to 64",
+    (128, 128): "gate_up and down, 65 to 128",
+    (128, 256): "gate_up, 129 to 256",
+    (256, 128): "gate_up, from 897 on",
+}
+
+
+def dense_instantiated() -> set[tuple[int, int]]:
+    """Tiles that cuda/launch/dense_linear.cu launches."""
+    text = (LAUNCH / "dense_linear.cu").read_text()
+    return {(128 * int(atoms), int(tokens)) for atoms, tokens in re.findall(r"DenseShape<(\d), (\d+),", text)}
+
 
 def instantiated() -> set[tuple[str, str, int]]:
     """(kernel, dtype, head_dim) of every explicit instantiation in cuda/launch."""
@@ -71,7 +87,9 @@ def check() -> int:
         print(f"instantiated, but no model needs it: {extra}")
     for missing in sorted(wanted - found):
         print(f"in the manifest, but not instantiated: {missing}")
-    return int(found != wanted)
+    for tile in sorted(dense_instantiated() ^ DENSE.keys()):
+        print(f"dense_linear: {tile} is in the manifest or instantiated, not both")
+    return int(found != wanted or dense_instantiated() != DENSE.keys())
 
 
 def ledger(build: Path) -> int:

@@ -47,6 +47,7 @@ void RegisterSampleOps(ops::OpTable& table);
 void RegisterStepOps(ops::OpTable& table);
 void RegisterSkinnyLinearOps(ops::OpTable& table);
 void RegisterFusedLinearOps(ops::OpTable& table);
+void RegisterDenseLinearOps(ops::OpTable& table);
 void RegisterFp8RowOps(ops::OpTable& table);
 void RegisterFp8LinearOps(ops::OpTable& table);
 void RegisterFlashInferOps(ops::OpTable& table);  // none in builds without FASTLLM_FLASHINFER

@@ -31,4 +31,16 @@ struct MatrixBoxes {
 };
 CUtensorMap MakeMatrixBoxes(const MatrixBoxes& b, const char* op);
 
+// A row-major weight of 16-bit elements, contiguous, seen as [groups][2][8][columns]: groups of 16 neighbouring rows
+// or, with `gated`, of eight rows of its first half and the same eight of its second. A box is whole groups, 64 columns
+// wide, its 128-byte rows swizzled; outside the weight there are zeros.
+struct RowPairBoxes {
+  const void* data = nullptr;  // 16-byte aligned
+  int64_t rows = 0;            // a multiple of 16; with gated, of each half, a multiple of 8
+  int32_t columns = 0;         // a multiple of 8
+  bool gated = false;
+  int32_t box_rows = 0;  // a multiple of 16
+};
+CUtensorMap MakeRowPairBoxes(const RowPairBoxes& b, const char* op);
+
 }  // namespace fastllm::cuda

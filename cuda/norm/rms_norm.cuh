@@ -9,11 +9,14 @@
 
 namespace fastllm::cuda {
 
+// early: the next kernel may start while this one runs.
 template <typename T, int kPacks, bool kResidual>
-__global__ void __launch_bounds__(1024) RmsNormKernel(T* __restrict__ out, const T* x, T* __restrict__ residual,
-                                                      const T* __restrict__ weight, int32_t packs, float eps) {
+__global__ void __launch_bounds__(1024)
+    RmsNormKernel(T* __restrict__ out, const T* x, T* __restrict__ residual, const T* __restrict__ weight,
+                  int32_t packs, float eps, bool early) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ float shared[32];
+  if (early) AllowNext();
   WaitForPrevious();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * packs * kSize;
   Pack<T> v[kPacks];

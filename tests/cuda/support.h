@@ -112,6 +112,7 @@ void CheckSample(Checks& c);
 void CheckStep(Checks& c);
 void CheckFusedLinear(Checks& c);
 void CheckFp8(Checks& c);
+void CheckDenseLinear(Checks& c);
 void CheckPeers(Checks& c);
 
 inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

@@ -23,7 +23,8 @@ std::string FeatureNames(uint32_t bits) {
   } kNames[] = {{kFeatureInterleavedRope, "interleaved_rope"},
                 {kFeatureGqa, "gqa"},
                 {kFeatureSlidingWindow, "sliding_window"},
-                {kFeatureSoftcap, "softcap"}};
+                {kFeatureSoftcap, "softcap"},
+                {kFeatureAnyRows, "any_rows"}};
   std::string out;
   for (const auto& n : kNames) {
     if ((bits & n.bit) == 0) continue;
@@ -107,6 +108,7 @@ const char* OpName(OpId op) {
     case OpId::kNormQkv: return "norm_qkv";
     case OpId::kQuantMlp: return "quant_mlp";
     case OpId::kQuantMlpExact: return "quant_mlp_exact";
+    case OpId::kDenseLinear: return "dense_linear";
   }
   return "unknown";
 }

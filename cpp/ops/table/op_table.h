@@ -44,6 +44,7 @@ enum class OpId : uint8_t {
   kNormQkv,
   kQuantMlp,       // optional: contract/quant_linear.h
   kQuantMlpExact,  // likewise
+  kDenseLinear,    // optional: contract/dense_linear.h
 };
 const char* OpName(OpId op);
 
@@ -56,6 +57,7 @@ enum Feature : uint32_t {
   kFeatureGqa = 1u << 1,
   kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
   kFeatureSoftcap = 1u << 3,        // logit_softcap
+  kFeatureAnyRows = 1u << 4,        // of linear_silu_mul: not only up to kSkinnyRows
 };
 
 // Who wrote the kernels of an entry. Attention has more than one.

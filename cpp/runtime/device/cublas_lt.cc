@@ -3,6 +3,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <string>
 
 #include "core/base/check.h"
@@ -11,7 +12,8 @@ namespace fastllm::runtime {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS asks for on Hopper
-constexpr size_t kMaxPlans = 8192;             // prefill steps come in any size; then all are made anew
+constexpr int32_t kMaxChoices = 8;
+constexpr size_t kMaxPlans = 8192;  // prefill steps come in any size; then all are made anew
 
 std::string Text(const MatmulShape& s) {
   return "linear of " + std::to_string(s.m) + " rows, " + std::to_string(s.k) + " to " + std::to_string(s.n);
@@ -69,6 +71,8 @@ MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getC
 MatmulPlans::~MatmulPlans() = default;
 
 MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s, const MatmulPointers& p) {
+  FASTLLM_CHECK(s.choice >= 0 && s.choice < kMaxChoices,
+                Text(s) + ": choice " + std::to_string(s.choice) + ", below " + std::to_string(kMaxChoices));
   if (const auto it = plans_.find(s); it != plans_.end()) return *it->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
   auto plan = std::make_unique<Plan>();
@@ -91,14 +95,14 @@ MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s, const MatmulPointers&
   const size_t workspace = kWorkspaceBytes;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                        sizeof(workspace));
-  cublasLtMatmulHeuristicResult_t found = {};
+  cublasLtMatmulHeuristicResult_t found[kMaxChoices] = {};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, plan->op, plan->weight, plan->x, plan->out,
-                                                               plan->out, preference, 1, &found, &count);
+                                                               plan->out, preference, s.choice + 1, found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   Must(status, s, "cublasLtMatmulAlgoGetHeuristic");
-  FASTLLM_CHECK(count == 1, Text(s) + ": cuBLASLt has no algorithm");
-  plan->algo = found.algo;
+  FASTLLM_CHECK(count > 0, Text(s) + ": cuBLASLt has no algorithm");
+  plan->algo = found[std::min(s.choice, count - 1)].algo;
   return *plans_.emplace(s, std::move(plan)).first->second;
 }
 

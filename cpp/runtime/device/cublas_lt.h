@@ -20,6 +20,7 @@ struct MatmulShape {
   cudaDataType_t in = CUDA_R_16BF;
   cudaDataType_t out = CUDA_R_16BF;
   bool bias = false;
+  int32_t choice = 0;   // of cuBLASLt's algorithms, in its order; the last where it has fewer
   bool scaled = false;  // x and weight are e4m3 with a float32 scale for each of their rows; n and k multiples of 16
 
   bool operator==(const MatmulShape&) const = default;

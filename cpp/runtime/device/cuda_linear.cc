@@ -1,12 +1,17 @@
-// linear on CUDA: cuBLASLt, with plans per stream.
+// linear and linear_silu_mul on CUDA: kernels of our own where they are faster (linear_choice.h), else cuBLASLt, with
+// plans and memory per stream.
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "ops/contract/dense_linear.h"
 #include "ops/contract/linear.h"
+#include "ops/table/device.h"
 #include "runtime/device/cublas_lt.h"
+#include "runtime/device/linear_choice.h"
 #include "runtime/device/runtime_ops.h"
 
 namespace fastllm::runtime {
@@ -14,16 +19,34 @@ namespace {
 
 using ops::DType;
 
-constexpr int32_t kSkinnyLimit = 16;  // measured: bench/RESULTS.md
+// What products need on one stream.
+struct StreamProducts {
+  explicit StreamProducts(void* stream) : plans(stream) {
+    const auto bytes = at::TensorOptions().dtype(at::kByte).device(at::kCUDA);
+    dense_workspace = at::empty({ops::kDenseWorkspaceBytes}, bytes);
+    ops::CudaDevice()->Zero(dense_workspace.data_ptr(), ops::kDenseFlagBytes, stream);
+  }
 
-struct AllPlans {
-  std::mutex mutex;
-  std::map<void*, std::unique_ptr<MatmulPlans>> by_stream;
+  MatmulPlans plans;
+  at::Tensor dense_workspace;
 };
 
-AllPlans& Plans() {
-  static AllPlans plans;
-  return plans;
+struct AllProducts {
+  std::mutex mutex;
+  std::map<void*, std::unique_ptr<StreamProducts>> by_stream;
+};
+
+AllProducts& Products() {
+  static AllProducts products;
+  return products;
+}
+
+StreamProducts& ProductsOf(void* stream) {
+  AllProducts& products = Products();
+  const std::lock_guard lock(products.mutex);
+  auto& entry = products.by_stream[stream];
+  if (entry == nullptr) entry = std::make_unique<StreamProducts>(stream);
+  return *entry;
 }
 
 constexpr cudaDataType_t CudaType(DType t) {
@@ -40,13 +63,28 @@ ops::LinearFn Skinny() {
   return fn;
 }
 
-// Few rows read the weight at the speed of the memory in a kernel of our own; cuBLAS does not.
-bool IsSkinny(const ops::LinearParams& p) { return p.num_rows <= kSkinnyLimit && p.k % 32 == 0; }
+// The kernel for more rows than few; bfloat16 alone, null in builds without it.
+ops::DenseLinearFn Dense() {
+  static const ops::DenseLinearFn fn = [] {
+    const auto found =
+        ops::BuiltinOps().Resolve<ops::DenseLinearFn>({ops::OpId::kDenseLinear, ops::Device::kCuda, DType::kBF16});
+    return found.ok() ? *found : nullptr;
+  }();
+  return fn;
+}
+
+void RunDense(const ops::LinearParams& p, bool gated, const ops::OpContext& ctx) {
+  Dense()({p, gated, ProductsOf(ctx.stream).dense_workspace.data_ptr()}, ctx);
+}
 
 template <DType kType>
 void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
   if (p.num_rows <= 0) return;
-  if (const ops::LinearFn skinny = Skinny<kType>(); skinny != nullptr && IsSkinny(p)) return skinny(p, ctx);
+  const LinearShape shape{p.num_rows, p.n, p.k};
+  if (const ops::LinearFn skinny = Skinny<kType>(); skinny != nullptr && IsSkinny(shape)) return skinny(p, ctx);
+  if constexpr (kType == DType::kBF16) {
+    if (!p.out_f32 && Dense() != nullptr && IsDense(shape)) return RunDense(p, /*gated=*/false, ctx);
+  }
   MatmulShape s;
   s.m = p.num_rows;
   s.n = p.n;
@@ -54,7 +92,18 @@ void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
   s.in = CudaType(kType);
   s.out = p.out_f32 ? CUDA_R_32F : CudaType(kType);
   s.bias = p.bias != nullptr;
+  if (kType == DType::kBF16 && !p.out_f32) s.choice = CublasChoice(shape);
   MatmulPlansOf(ctx.stream).Run(s, {p.out, p.x, p.weight, p.bias});
+}
+
+// Registered where Dense() is: takes any number of rows.
+void LinearSiluMul(const ops::LinearParams& p, const ops::OpContext& ctx) {
+  static const auto skinny =
+      *ops::BuiltinOps().Resolve<ops::LinearFn>({ops::OpId::kLinearSiluMul, ops::Device::kCuda, DType::kBF16});
+  if (p.num_rows <= 0) return;
+  const LinearShape shape{p.num_rows, p.n, p.k};
+  if (IsSkinny(shape) || !FitsDense(shape)) return skinny(p, ctx);
+  RunDense(p, /*gated=*/true, ctx);
 }
 
 template <DType kType>
@@ -65,18 +114,12 @@ void Add(ops::OpTable& table, const char* name) {
 
 }  // namespace
 
-MatmulPlans& MatmulPlansOf(void* stream) {
-  AllPlans& plans = Plans();
-  const std::lock_guard lock(plans.mutex);
-  auto& entry = plans.by_stream[stream];
-  if (entry == nullptr) entry = std::make_unique<MatmulPlans>(stream);
-  return *entry;
-}
+MatmulPlans& MatmulPlansOf(void* stream) { return ProductsOf(stream).plans; }
 
 void ReleaseCudaStream(void* stream) {
   {
-    const std::lock_guard lock(Plans().mutex);
-    Plans().by_stream.erase(stream);
+    const std::lock_guard lock(Products().mutex);
+    Products().by_stream.erase(stream);
   }
   c10::cuda::CUDACachingAllocator::emptyCache();
 }
@@ -85,6 +128,9 @@ void RegisterCudaLinear(ops::OpTable& table) {
   Add<DType::kF32>(table, "cuda.linear.f32");
   Add<DType::kF16>(table, "cuda.linear.f16");
   Add<DType::kBF16>(table, "cuda.linear.bf16");
+  if (Dense() == nullptr) return;
+  table.Register({ops::OpId::kLinearSiluMul, ops::Device::kCuda, DType::kBF16, 0, ops::kFeatureAnyRows, /*priority=*/1,
+                  "cuda.linear_silu_mul.bf16.any", reinterpret_cast<ops::AnyFn>(&LinearSiluMul)});
 }
 
 }  // namespace fastllm::runtime

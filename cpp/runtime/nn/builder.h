@@ -66,8 +66,8 @@ class Builder {
 
   // As Op(), for one that a block can do without: null where there is none, and no refusal.
   template <typename Fn>
-  Fn OptionalOp(ops::OpId op) const {
-    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype});
+  Fn OptionalOp(ops::OpId op, uint32_t features = ops::kFeatureNone) const {
+    auto fn = table_.Resolve<Fn>({op, placement_.device, placement_.dtype, /*head_dim=*/0, features});
     return fn.ok() ? *fn : nullptr;
   }
 

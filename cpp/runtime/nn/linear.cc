@@ -25,6 +25,8 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
       half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
       gated_(in.size % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
+  gates_many_ = gated_ != nullptr && out_parts[0].size % 16 == 0 &&
+                b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul, ops::kFeatureAnyRows) != nullptr;
   if (!in.whole()) ranks_ = b.ranks().tensor;
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
   adds_bias_ = bias && (ranks_ == nullptr || b.tp_rank() == 0);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/contract/dense_linear.h"
 #include "ops/contract/fp8.h"
 #include "ops/contract/half_linear.h"
 #include "ops/contract/linear.h"
@@ -47,7 +48,8 @@ class Linear {
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
     return gated_ != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() && !weight_->is_half() &&
-           !weight_->is_fp8 && rows <= ops::kSkinnyRows;
+           !weight_->is_fp8 &&
+           (rows <= ops::kSkinnyRows || (gates_many_ && ops::GatesRows(static_cast<int32_t>(rows))));
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
@@ -94,6 +96,7 @@ class Linear {
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
   ops::HalfLinearFn half_linear_;    // or of 16-bit floats
   ops::LinearFn gated_;              // null: the backend has none
+  bool gates_many_ = false;          // it takes more than kSkinnyRows rows
   struct Fp8 {                       // where the weight is in 8-bit floats
     ops::QuantizeFp8Fn quantize = nullptr;
     ops::Fp8LinearFn linear = nullptr;

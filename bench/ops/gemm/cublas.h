@@ -1,0 +1,14 @@
+// cuBLASLt's algorithms as candidates. The library is opened at run time (libcublasLt.so.13).
+#pragma once
+
+#include "bench/ops/gemm/variant.h"
+
+namespace fastllm::gemm_bench {
+
+inline constexpr int kCublasChoices = 16;
+
+// "cublas 0" is its first choice, as the runtime takes it; the others in its order, up to kCublasChoices. Throws
+// std::runtime_error without the library.
+void AddCublas(Variants& all);
+
+}  // namespace fastllm::gemm_bench

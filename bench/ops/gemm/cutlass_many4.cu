@@ -1,0 +1,15 @@
+#include "bench/ops/gemm/cutlass_gemm.cuh"
+
+namespace fastllm::gemm_bench {
+
+void AddCutlassMany4(Variants& all) {
+  using Many = CutlassGemm<Tile<128, 256, 64>, Cluster<2, 1>, Cooperative, Persistent, true>;
+  for (const int swizzle : {1, 4, 8}) {
+    for (const bool along_m : {false, true}) {
+      Many::Add(all, "w-major 128x256 c2x1 Cooperative sw" + std::to_string(swizzle) + (along_m ? " M" : " N"), 256,
+                8192, 1, swizzle, along_m);
+    }
+  }
+}
+
+}  // namespace fastllm::gemm_bench
