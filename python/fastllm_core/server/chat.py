@@ -162,6 +162,9 @@ class ChatWriter:
             ]
         return b"".join(out)
 
+    def begins_with_news(self) -> bool:
+        return False
+
     def events(self) -> list[Events] | None:
         if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
             return None

@@ -132,6 +132,9 @@ class CompletionWriter:
     def first(self, run: Run) -> bytes:
         return b""
 
+    def begins_with_news(self) -> bool:
+        return all(echo is None for echo in self._echoes)
+
     def events(self) -> list[Events] | None:
         if self._return_ids or self._top is not None or self._plan.stream_interval > 1 or self._plan.continuous_usage:
             return None

@@ -70,6 +70,9 @@ class Writer(Protocol):
     def events(self) -> list[Events] | None:
         """Stream: by choice, what its events are made of. None when they cannot be made of their text alone."""
 
+    def begins_with_news(self) -> bool:
+        """Stream: whether there is nothing before or in the first news that events() does not make."""
+
     def piece(self, choice: int, piece: Piece, run: "Run") -> bytes:
         """Stream: one choice's news; b"" when there is nothing to say."""
 
@@ -224,7 +227,17 @@ async def stream_answer(run: Run, writer: Writer, write, connection: RelayedConn
     `connection` the engine writes what Python has nothing to add to."""
     keep_alive = _KeepAlive(run, run.keep_alive_s)
     pieces = _Pieces(run, writer)
+
+    async def hand_over() -> None:
+        await asyncio.sleep(0)  # the loop sends what was written when its turn ends
+        rest = run.hand_over(connection, writer)
+        if rest:
+            await write(rest)
+
     try:
+        if connection is not None and writer.begins_with_news():
+            pieces.begun = True
+            await hand_over()
         while run.unfinished:
             news = await run.news()
             data = pieces.write(news)
@@ -234,10 +247,7 @@ async def stream_answer(run: Run, writer: Writer, write, connection: RelayedConn
             elif not news and keep_alive.due(run.last_spoken):
                 await write(b": keep-alive\n\n")
             if connection is not None and pieces.begun and run.unfinished:
-                await asyncio.sleep(0)  # the loop sends what was written when its turn ends
-                rest = run.hand_over(connection, writer)
-                if rest:
-                    await write(rest)
+                await hand_over()
         await write(writer.last(run))
     except ApiError as e:
         await write(writer.error(e))

@@ -164,6 +164,9 @@ class MessageWriter:
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         return _event({"type": "message_start", "message": start}) + _event(block) + _event({"type": "ping"})
 
+    def begins_with_news(self) -> bool:
+        return False
+
     def events(self) -> list[Events]:
         return [(_DELTA_HEAD, _DELTA_TAIL, None)]
 

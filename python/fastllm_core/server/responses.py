@@ -227,6 +227,9 @@ class ResponseWriter:
         out += self._event("response.output_item.added", output_index=0, item=item)
         return out + self._event("response.content_part.added", **self._place(), part=_part("", []))
 
+    def begins_with_news(self) -> bool:
+        return False
+
     def events(self) -> None:
         return None  # events are numbered, and their text is kept
 
