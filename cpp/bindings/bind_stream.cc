@@ -52,15 +52,14 @@ void BindStreamRelay(py::module_& m) {
   py::class_<StreamRelay>(m, "StreamRelay",
                           "Writes the text of running streams to their sockets, in a thread of its own. Takes over "
                           "Engine.drain().")
-      .def(
-          py::init([](Engine* engine, std::vector<double> gap_edges, int64_t round_us, int64_t per_output_us) {
-            const RelayPace pace{std::chrono::microseconds(round_us), std::chrono::microseconds(per_output_us)};
-            return std::make_unique<StreamRelay>(engine, std::move(gap_edges), pace);
-          }),
-          py::arg("engine"), py::arg("gap_edges"), py::arg("round_us"), py::arg("per_output_us"),
-          py::keep_alive<1, 2>(),
-          "Least time from one look at the engine's news to the next: round_us, and per_output_us for each output that "
-          "is attached.")
+      .def(py::init([](Engine* engine, std::vector<double> gap_edges, int64_t round_us, int64_t per_output_us) {
+             const RelayPace pace{std::chrono::microseconds(round_us), std::chrono::microseconds(per_output_us)};
+             return std::make_unique<StreamRelay>(engine, std::move(gap_edges), pace);
+           }),
+           py::arg("engine"), py::arg("gap_edges"), py::arg("round_us"), py::arg("per_output_us"),
+           py::keep_alive<1, 2>(),
+           "Least time from one look at the engine's news to the next: round_us, and per_output_us for each output of "
+           "which the last look brought news.")
       .def(
           "attach", &Attach, py::arg("fd"), py::arg("chunked"), py::arg("outputs"), py::arg("begin"),
           "Takes a stream over and returns its number. outputs: (handle, index, prefix, suffix, time of the last "

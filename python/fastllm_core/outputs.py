@@ -61,7 +61,8 @@ def join_all(pieces):
     """Consecutive pieces of one output's news as one, in time that grows with their length."""
     if len(pieces) == 1:
         return pieces[0]
-    last = pieces[-1]
+    # Nothing but a sign to look at the stream may follow an end.
+    last = next((p for p in reversed(pieces) if p.finish_reason is not None), pieces[-1])
     return Piece(
         [i for p in pieces for i in p.token_ids],
         "".join([p.text for p in pieces]),

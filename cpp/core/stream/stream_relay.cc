@@ -146,7 +146,8 @@ void StreamRelay::Carry() {
   std::vector<RequestDelta> deltas;
   std::optional<std::chrono::steady_clock::time_point> last;  // look; the first waits for nothing
   for (;;) {
-    if (last) WaitUntil(*last + std::max(pace_.round, pace_.per_output * NumAttached()), &watched[1]);
+    const auto events = static_cast<int64_t>(deltas.size());
+    if (last) WaitUntil(*last + std::max(pace_.round, pace_.per_output * events), &watched[1]);
     if (poll(watched.data(), watched.size(), -1) < 0) continue;  // EINTR
     if (watched[1].revents != 0) return;
     last = std::chrono::steady_clock::now();
@@ -337,11 +338,6 @@ std::vector<RequestDelta> StreamRelay::Drain() {
     [[maybe_unused]] const ssize_t got = read(news_fd_.get(), &count, sizeof(count));
   }
   return std::exchange(shared_.news, {});
-}
-
-int64_t StreamRelay::NumAttached() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(shared_.places.size());
 }
 
 std::vector<RelayTotals> StreamRelay::totals() const {

@@ -68,9 +68,9 @@ struct RelayTotals {
   std::vector<int64_t> gaps;  // between two events of an output: how many up to each edge, and above the last
 };
 
-// Least time from one look at the engine's news to the next: `round`, and `per_output` for each output that is
-// attached. What comes within it is joined, so that steps shorter than anybody can see do not make an event each, and
-// many streams do not make more events than clients can read.
+// Least time from one look at the engine's news to the next: `round`, and `per_output` for each output of which the
+// last look brought news. What comes within it is joined, so that steps shorter than anybody can see do not make an
+// event each, and many streams do not make more events than clients can read.
 struct RelayPace {
   std::chrono::microseconds round{0};
   std::chrono::microseconds per_output{0};
@@ -128,7 +128,6 @@ class StreamRelay {
 
   void Run() noexcept;
   void Carry();
-  int64_t NumAttached() const;
   void Handle(RequestDelta* delta);
   void ToHost(RequestDelta* delta);
   // Under the stream's mutex.

@@ -63,9 +63,10 @@ ops::LinearFn Skinny() {
   return fn;
 }
 
-// The kernel for more rows than few; bfloat16 alone, null in builds without it.
+// The kernel for more rows than few; bfloat16 alone, null in builds without it and on other devices than it is for.
 ops::DenseLinearFn Dense() {
-  static const ops::DenseLinearFn fn = [] {
+  static const ops::DenseLinearFn fn = []() -> ops::DenseLinearFn {
+    if (ops::CudaDevice() == nullptr || ops::CudaDevice()->compute_capability() != 90) return nullptr;
     const auto found =
         ops::BuiltinOps().Resolve<ops::DenseLinearFn>({ops::OpId::kDenseLinear, ops::Device::kCuda, DType::kBF16});
     return found.ok() ? *found : nullptr;

@@ -57,7 +57,7 @@ Status WarmUp(const ops::DeviceApi& device, const Placement& placement, Communic
   const at::Tensor out = Empty({kMost * ranks->size()}, placement.Options(at::kByte));
   const ops::OpContext context{device.CreateStream(), 1};
   Status status;
-  for (int64_t bytes = kLeast; bytes <= kMost && status.ok(); bytes *= 16) {
+  for (int64_t bytes = kLeast; bytes <= kMost && status.ok(); bytes *= 4) {
     const int64_t count = bytes / CommTypeSize(CommType::kBF16);
     status = ranks->AllReduceSum(context, in.mutable_data_ptr(), count, CommType::kBF16);
     if (!status.ok()) break;

@@ -156,6 +156,8 @@ class PeerCommunicator : public Communicator {
  private:
   bool FitsUnits(int64_t rows, int64_t hidden, CommType type) const {
     if (type > CommType::kBF16 || reduce_norm_[static_cast<size_t>(type)] == nullptr) return false;
+    // It is of one shot: between many ranks that writes too much.
+    if (params_.size > 2 && ops::PeerTwoShots(params_.size, rows * hidden * CommTypeSize(type))) return false;
     const int64_t units = ops::PeerNormUnits(rows, hidden * CommTypeSize(type));
     return units > 0 && units <= params_.capacity;
   }
