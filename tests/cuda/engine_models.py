@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from redrawn import redraw
 
 VOCAB = 1024
 BASE = {
@@ -42,20 +46,6 @@ WIDE = {
 
 def root_mean_square(logits: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(logits))))
-
-
-def redraw(model, seed: int) -> None:
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    for name, p in model.named_parameters():
-        r = torch.randn(p.shape, generator=generator)
-        if "norm" in name:
-            p.data.copy_(1 + 0.3 * r)
-        elif p.ndim == 1:
-            p.data.copy_(0.3 * r)
-        else:
-            p.data.copy_(r * (1.0 if "embed" in name else 1.2 / p.shape[1] ** 0.5))
 
 
 def make(case: str, folder: Path) -> tuple[list[int], np.ndarray]:

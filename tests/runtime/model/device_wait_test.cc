@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "ops/table/device.h"
 #include "runtime/executor/threads_executor.h"
 #include "runtime/runner/make_runner.h"
 #include "tests/runtime/model/executor_support.h"
+#include "tests/runtime/model/idle_device.h"
 #include "tests/runtime/model/peer_support.h"
 
 namespace fastllm::runtime {
@@ -27,7 +27,7 @@ using testing::ranked::Source;
 enum class Fault { kHangs, kBreaks };
 
 // What has come of the step on the device of each rank. An event is the number of its rank, and one.
-class Board : public ops::DeviceApi {
+class Board : public testing::IdleDevice {
  public:
   Board(int32_t culprit, Fault fault) : culprit_(culprit), fault_(fault) {}
 
@@ -37,25 +37,6 @@ class Board : public ops::DeviceApi {
     FASTLLM_CHECK(fault_ == Fault::kHangs, "an illegal memory access was encountered");
     return false;
   }
-
-  const char* name() const override { return "board"; }
-  ops::DeviceMemoryInfo memory() const override { return {}; }
-  void* CreateStream() const override { return nullptr; }
-  void DestroyStream(void*) const override {}
-  void Synchronize(void*) const override {}
-  void* AllocatePinned(size_t) const override { return nullptr; }
-  void FreePinned(void*) const override {}
-  void Copy(void*, const void*, size_t, void*) const override {}
-  void Zero(void*, size_t, void*) const override {}
-  void* CreateEvent() const override { return nullptr; }
-  void DestroyEvent(void*) const override {}
-  void RecordEvent(void*, void*) const override {}
-  void WaitEvent(void*) const override {}
-  bool has_graphs() const override { return false; }
-  void BeginCapture(void*) const override {}
-  void* EndCapture(void*) const override { return nullptr; }
-  void LaunchGraph(void*, void*) const override {}
-  void DestroyGraph(void*) const override {}
 
   std::atomic<bool> trouble{false};
   std::atomic<bool> stopped{false};  // those that wait for others have been told not to

@@ -1,7 +1,7 @@
 """Tiny random Llamas and their relatives (Qwen2, Qwen3) with the logits that transformers computes for them.
 
 Every parameter is re-drawn (norm weights away from 1, biases away from 0), because a model with default values hides
-faults: see `redraw`. One folder per case under OUT:
+faults: see `redrawn.redraw`. One folder per case under OUT:
 
     OUT/<case>/hf/                config.json and model.safetensors, as transformers writes them
     OUT/<case>/sharded/           the same in shards with an index
@@ -23,6 +23,9 @@ import gguf
 import numpy as np
 import torch
 import transformers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from redrawn import redraw
 
 NUM_IDS = 90
 ROPE_THETA = 10000.0
@@ -75,19 +78,6 @@ CASES: dict[str, dict] = {
 }
 GGUF_CASES = ("plain", "tied", "biases", "llama3", "linear", "qwen2", "qwen3")
 GGUF_TYPES = ("F32", "F16", "Q8_0", "Q4_1", "Q6_K")
-
-
-def redraw(model: torch.nn.Module, seed: int) -> None:
-    """Norms 1 + 0.3 N, biases 0.3 N, matrices scaled so that hidden states stay near 1."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, p in model.named_parameters():
-        r = torch.randn(p.shape, generator=generator)
-        if "norm" in name:
-            p.data.copy_(1 + 0.3 * r)
-        elif p.ndim == 1:
-            p.data.copy_(0.3 * r)
-        else:
-            p.data.copy_(r * (1.0 if "embed" in name else 1.2 / p.shape[1] ** 0.5))
 
 
 def family(case: str) -> str:

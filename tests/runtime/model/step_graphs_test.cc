@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/runner/runner_checks.h"
+#include "tests/runtime/model/idle_device.h"
 #include "tests/runtime/model/runner_support.h"
 
 namespace fastllm::runtime {
@@ -28,25 +29,13 @@ TEST(DecodeLadder, SizesRiseToTheMost) {
 }
 
 // A device whose graphs are lists of what was enqueued.
-class RecordingDevice final : public ops::DeviceApi {
+class RecordingDevice final : public testing::IdleDevice {
  public:
   mutable std::vector<std::string> calls;
   mutable int64_t free_bytes = 1000;
   mutable bool refuses = false;
 
-  const char* name() const override { return "recording"; }
   ops::DeviceMemoryInfo memory() const override { return {1000, free_bytes}; }
-  void* CreateStream() const override { return nullptr; }
-  void DestroyStream(void*) const override {}
-  void Synchronize(void*) const override {}
-  void* AllocatePinned(size_t) const override { return nullptr; }
-  void FreePinned(void*) const override {}
-  void Copy(void*, const void*, size_t, void*) const override {}
-  void Zero(void*, size_t, void*) const override {}
-  void* CreateEvent() const override { return nullptr; }
-  void DestroyEvent(void*) const override {}
-  void RecordEvent(void*, void*) const override {}
-  void WaitEvent(void*) const override {}
   bool has_graphs() const override { return true; }
   void BeginCapture(void*) const override { calls.push_back("begin"); }
   void* EndCapture(void*) const override {
