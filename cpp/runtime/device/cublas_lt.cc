@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "runtime/device/plan_rows.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -43,17 +44,28 @@ void DescribeScales(cublasLtMatmulDesc_t op, const MatmulShape& s, const MatmulP
 
 }  // namespace
 
-struct MatmulPlans::Plan {
-  cublasLtMatmulDesc_t op = nullptr;
-  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
-  cublasLtMatmulAlgo_t algo = {};
+struct MatmulPlans::Layouts {
+  explicit Layouts(const MatmulShape& s);
+  ~Layouts();
+  Layouts(const Layouts&) = delete;
+  Layouts& operator=(const Layouts&) = delete;
 
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+};
+
+struct MatmulPlans::Plan {
+  explicit Plan(const MatmulShape& s) : layouts(s) {
+    Must(cublasLtMatmulDescCreate(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F), s, "cublasLtMatmulDescCreate");
+  }
   ~Plan() {
-    if (out != nullptr) cublasLtMatrixLayoutDestroy(out);
-    if (x != nullptr) cublasLtMatrixLayoutDestroy(x);
-    if (weight != nullptr) cublasLtMatrixLayoutDestroy(weight);
     if (op != nullptr) cublasLtMatmulDescDestroy(op);
   }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  cublasLtMatmulDesc_t op = nullptr;
+  Layouts layouts;
+  cublasLtMatmulAlgo_t algo = {};
 };
 
 size_t MatmulPlans::Hash::operator()(const MatmulShape& s) const {
@@ -70,14 +82,56 @@ MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getC
 
 MatmulPlans::~MatmulPlans() = default;
 
+// The layouts of a product. cuBLAS is column-major: out^T [n, m] = weight [k, n]^T x^T [k, m].
+MatmulPlans::Layouts::Layouts(const MatmulShape& s) {
+  Must(cublasLtMatrixLayoutCreate(&weight, s.in, s.k, s.n, s.k), s, "layout of the weight");
+  Must(cublasLtMatrixLayoutCreate(&x, s.in, s.k, s.m, s.k), s, "layout of the input");
+  Must(cublasLtMatrixLayoutCreate(&out, s.out, s.n, s.m, s.n), s, "layout of the output");
+}
+
+MatmulPlans::Layouts::~Layouts() {
+  if (out != nullptr) cublasLtMatrixLayoutDestroy(out);
+  if (x != nullptr) cublasLtMatrixLayoutDestroy(x);
+  if (weight != nullptr) cublasLtMatrixLayoutDestroy(weight);
+}
+
+cublasLtMatmulAlgo_t MatmulPlans::Ask(cublasLtMatmulDesc_t op, const MatmulShape& s) {
+  const Layouts at(s);
+  cublasLtMatmulPreference_t preference = nullptr;
+  Must(cublasLtMatmulPreferenceCreate(&preference), s, "cublasLtMatmulPreferenceCreate");
+  const size_t workspace = kWorkspaceBytes;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                       sizeof(workspace));
+  cublasLtMatmulHeuristicResult_t found[kMaxChoices] = {};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, op, at.weight, at.x, at.out, at.out, preference,
+                                                               s.choice + 1, found, &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  Must(status, s, "cublasLtMatmulAlgoGetHeuristic");
+  FASTLLM_CHECK(count > 0, Text(s) + ": cuBLASLt has no algorithm");
+  return found[std::min(s.choice, count - 1)].algo;
+}
+
+// That of the size that stands for this one, where it can take it.
+cublasLtMatmulAlgo_t MatmulPlans::Choose(const Plan& plan, const MatmulShape& s) {
+  MatmulShape asked = s;
+  asked.m = PlanRows(s.m);
+  auto known = algorithms_.find(asked);
+  if (known == algorithms_.end()) known = algorithms_.emplace(asked, Ask(plan.op, asked)).first;
+  const Layouts& at = plan.layouts;
+  cublasLtMatmulHeuristicResult_t found = {};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle_, plan.op, at.weight, at.x, at.out, at.out, &known->second, &found);
+  const bool fits = status == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= size_t{kWorkspaceBytes};
+  return fits ? known->second : Ask(plan.op, s);
+}
+
 MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s, const MatmulPointers& p) {
   FASTLLM_CHECK(s.choice >= 0 && s.choice < kMaxChoices,
                 Text(s) + ": choice " + std::to_string(s.choice) + ", below " + std::to_string(kMaxChoices));
   if (const auto it = plans_.find(s); it != plans_.end()) return *it->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
-  auto plan = std::make_unique<Plan>();
-  // cuBLAS is column-major: out^T [n, m] = weight [k, n]^T x^T [k, m].
-  Must(cublasLtMatmulDescCreate(&plan->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), s, "cublasLtMatmulDescCreate");
+  auto plan = std::make_unique<Plan>(s);
   const cublasOperation_t transposed = CUBLAS_OP_T;
   Must(cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)), s,
        "transpose");
@@ -87,22 +141,7 @@ MatmulPlans::Plan& MatmulPlans::Find(const MatmulShape& s, const MatmulPointers&
          "epilogue");
   }
   if (s.scaled) DescribeScales(plan->op, s, p);
-  Must(cublasLtMatrixLayoutCreate(&plan->weight, s.in, s.k, s.n, s.k), s, "layout of the weight");
-  Must(cublasLtMatrixLayoutCreate(&plan->x, s.in, s.k, s.m, s.k), s, "layout of the input");
-  Must(cublasLtMatrixLayoutCreate(&plan->out, s.out, s.n, s.m, s.n), s, "layout of the output");
-  cublasLtMatmulPreference_t preference = nullptr;
-  Must(cublasLtMatmulPreferenceCreate(&preference), s, "cublasLtMatmulPreferenceCreate");
-  const size_t workspace = kWorkspaceBytes;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                       sizeof(workspace));
-  cublasLtMatmulHeuristicResult_t found[kMaxChoices] = {};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, plan->op, plan->weight, plan->x, plan->out,
-                                                               plan->out, preference, s.choice + 1, found, &count);
-  cublasLtMatmulPreferenceDestroy(preference);
-  Must(status, s, "cublasLtMatmulAlgoGetHeuristic");
-  FASTLLM_CHECK(count > 0, Text(s) + ": cuBLASLt has no algorithm");
-  plan->algo = found[std::min(s.choice, count - 1)].algo;
+  plan->algo = Choose(*plan, s);
   return *plans_.emplace(s, std::move(plan)).first->second;
 }
 
@@ -114,8 +153,9 @@ void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
          "bias");
   }
   const float one = 1.0f, zero = 0.0f;
-  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, plan.weight, p.x, plan.x, &zero, p.out, plan.out, p.out,
-                      plan.out, &plan.algo, workspace_.data_ptr(), kWorkspaceBytes, static_cast<cudaStream_t>(stream_)),
+  const Layouts& at = plan.layouts;
+  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, at.weight, p.x, at.x, &zero, p.out, at.out, p.out, at.out,
+                      &plan.algo, workspace_.data_ptr(), kWorkspaceBytes, static_cast<cudaStream_t>(stream_)),
        s, "cublasLtMatmul");
 }
 

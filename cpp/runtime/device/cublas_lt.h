@@ -35,7 +35,8 @@ struct MatmulPointers {
   const float* weight_scale = nullptr;  // [n]
 };
 
-// The plans and the workspace of one stream. One thread at a time. Errors throw InternalError with the shape.
+// The plans and the workspace of one stream. A product has the algorithm of PlanRows(m) rows (plan_rows.h), or its own
+// where that cannot take it. One thread at a time. Errors throw InternalError with the shape.
 class MatmulPlans {
  public:
   explicit MatmulPlans(void* stream);
@@ -46,16 +47,20 @@ class MatmulPlans {
   void Run(const MatmulShape& shape, const MatmulPointers& pointers);
 
  private:
+  struct Layouts;
   struct Plan;
   struct Hash {
     size_t operator()(const MatmulShape& s) const;
   };
   Plan& Find(const MatmulShape& shape, const MatmulPointers& pointers);
+  cublasLtMatmulAlgo_t Choose(const Plan& plan, const MatmulShape& shape);
+  cublasLtMatmulAlgo_t Ask(cublasLtMatmulDesc_t op, const MatmulShape& shape);
 
   void* stream_;
   cublasLtHandle_t handle_ = nullptr;
   at::Tensor workspace_;
   std::unordered_map<MatmulShape, std::unique_ptr<Plan>, Hash> plans_;
+  std::unordered_map<MatmulShape, cublasLtMatmulAlgo_t, Hash> algorithms_;  // by what was asked about
 };
 
 // The plans of a stream, made at first use and kept until ReleaseCudaStream (runtime_ops.h). Any thread.

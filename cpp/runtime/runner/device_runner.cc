@@ -144,15 +144,28 @@ StageShape DeviceRunner::GraphShape(const StageShape& exact, bool decode) const 
   return shape;
 }
 
-// Of a step that is to be a graph. Kernels that it has no work for are not launched.
-ops::AttentionPlanSize DeviceRunner::LaunchSizes(const StageShape& shape, bool decode) const {
+// Of a step that is to be a graph; `decodes`: some of its rows are one token. Kernels that it has no work for are not
+// launched.
+ops::AttentionPlanSize DeviceRunner::LaunchSizes(const StageShape& shape, bool decode, bool decodes) const {
   if (shape.tokens == 0) return {};
-  const auto& rows = batch_.rows();
-  const bool decodes = std::any_of(rows.begin(), rows.end(), [](const BatchRow& r) { return r.num_tokens == 1; });
   const ops::AttentionBound bound = Bound(shape.seqs, shape.tokens);
   // Where there is no kernel for decodes, the others do them.
   const bool tiles = !decode || bound.decode_workers == 0;
   return {0, decodes ? bound.decode_workers : 0, tiles ? bound.prefill_tiles : 0};
+}
+
+void DeviceRunner::RunGraph(const StagedStep& step, const ops::AttentionPlanSize& plan, bool decode) {
+  const StepKey key{step.shape,     plan.decode_workers, plan.prefill_tiles, decode,
+                    step.penalties, step.logprobs,       Picks(step)};
+  graphs_->Run(key, [&] { EnqueueStep(step); });
+}
+
+// Behind the copy of the stage.
+void DeviceRunner::EnqueueStep(const StagedStep& step) {
+  const at::Tensor hidden = EnqueueModel(step);
+  if (step.shape.samples == 0) return;
+  EnqueueTokens(step, hidden);
+  EnqueueKeep(step);
 }
 
 // The step's copies and its sampling on the device, or what the host does in its place. False: the result is whole.
@@ -170,7 +183,8 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
     if (step.needs_host() || step.num_bans > 0 || step.num_biases > 0) padded = {};
   }
   if (padded.tokens == 0) step = FillStage(batch_, exact, sampling, slot.stage, ring_.stage_bytes);
-  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(padded, decode));
+  const bool decodes = std::ranges::any_of(batch_.rows(), [](const BatchRow& r) { return r.num_tokens == 1; });
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(padded, decode, decodes));
   SetInput(step, plan);
   FASTLLM_RETURN_IF_ERROR(CompareWithRanks(result->step_id, step, slot.stage));
   NameRows(result);
@@ -179,17 +193,10 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
     FinishOnHost(slot, step, result);
     return false;
   }
-  const auto enqueue = [&] {
-    const at::Tensor hidden = EnqueueModel(step);
-    if (step.shape.samples == 0) return;
-    EnqueueTokens(step, hidden);
-    EnqueueKeep(step);
-  };
   if (padded.tokens > 0) {
-    graphs_->Run({padded, plan.decode_workers, plan.prefill_tiles, decode, step.penalties, step.logprobs, Picks(step)},
-                 enqueue);
+    RunGraph(step, plan, decode);
   } else {
-    enqueue();
+    EnqueueStep(step);
   }
   device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), result->rows.size() * sizeof(int32_t), stream);
   slot.drawn.num_top.clear();

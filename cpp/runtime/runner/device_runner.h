@@ -22,6 +22,7 @@
 #include "runtime/runner/batch_state.h"
 #include "runtime/runner/device_memory.h"
 #include "runtime/runner/device_stage.h"
+#include "runtime/runner/dry_steps.h"
 #include "runtime/runner/model_share.h"
 #include "runtime/runner/runner_options.h"
 #include "runtime/runner/step_graphs.h"
@@ -107,9 +108,13 @@ class DeviceRunner : public StepRunner {
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   void AllocateBuffers();
   Status AllocateKv(int32_t num_blocks, const TensorSource* tensors);
-  void DryStep(int32_t tokens, int32_t seqs);
-  void Rehearse();
   DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
+
+  // device_runner_warm.cc
+  void DryStep(const DryShape& shape);
+  void DryDecode(int32_t seqs);
+  void Rehearse();
+  void CaptureAhead();
 
   // device_runner.cc
   ops::AttentionBound Bound(int32_t seqs, int32_t tokens) const;
@@ -129,7 +134,9 @@ class DeviceRunner : public StepRunner {
   // Whether each row is one new token that is sampled from.
   bool IsDecode() const;
   StageShape GraphShape(const StageShape& exact, bool decode) const;
-  ops::AttentionPlanSize LaunchSizes(const StageShape& shape, bool decode) const;
+  ops::AttentionPlanSize LaunchSizes(const StageShape& shape, bool decode, bool decodes) const;
+  void RunGraph(const StagedStep& step, const ops::AttentionPlanSize& plan, bool decode);
+  void EnqueueStep(const StagedStep& step);
   Result<bool> RunStep(StepResult* result);
   // What the host does of a step, for which it waits; the result is whole then.
   void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);

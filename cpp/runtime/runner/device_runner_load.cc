@@ -202,33 +202,6 @@ Status DeviceRunner::AllocateKv(int32_t num_blocks, const TensorSource* tensors)
   return SetKvScales(tensors, net_.share.layers.first, &net_.kv_layers);
 }
 
-// The largest step there can be, so that every buffer has its size and every library its workspace. Where other devices
-// will wait for this one also smaller ones, so that no kernel needs to be loaded then.
-void DeviceRunner::Rehearse() {
-  const BatchLimits& l = batch_.limits();
-  const int32_t most = std::min(l.max_num_seqs, l.max_num_batched_tokens);
-  DryStep(l.max_num_batched_tokens, most);
-  if (net_.rehearsal == nullptr) return;
-  for (const int32_t size : DecodeLadder(most)) DryStep(size, size);
-  const int32_t longest = std::min(l.max_model_len, l.max_num_batched_tokens);
-  for (int32_t tokens = 2; tokens <= longest; tokens *= 2) DryStep(tokens, 1);
-}
-
-void DeviceRunner::DryStep(int32_t tokens, int32_t seqs) {
-  const BatchLimits& l = batch_.limits();
-  Slot& slot = NextSlot();
-  const StageShape shape{tokens, seqs, seqs, Bound(seqs, tokens).record_ints};
-  const StagedStep step = FillDryStage(l, shape, slot.stage);
-  SetInput(step, PlanAttention(step, slot.stage, {}));
-  void* const stream = context_.op.stream;
-  device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  const at::Tensor hidden = EnqueueModel(step);
-  EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), seqs));
-  EnqueueKeep(step);
-  device_.RecordEvent(slot.event, stream);
-  device_.Synchronize(stream);
-}
-
 DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
   const ops::DeviceMemoryInfo memory = device_.memory();
   DeviceMemoryUse use;
@@ -250,7 +223,7 @@ DeviceMemoryUse DeviceRunner::MemoryUse(int64_t free_at_start) const {
 
 Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, const RunnerOptions& options,
                                                            PhaseSeconds* phases) {
-  const ops::DeviceApi* device = ops::FindDevice(options.placement.device);
+  const ops::DeviceApi* device = options.device != nullptr ? options.device : ops::FindDevice(options.placement.device);
   if (device == nullptr) return Status::Unimplemented("this build or machine has no such device");
   FASTLLM_RETURN_IF_ERROR(CheckRunnerOptions(source.config, options));
   if (options.ranks.topology.sizes.pipeline > 1) {
@@ -285,6 +258,8 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     device->Synchronize(runner->context_.op.stream);
     if (runner->net_.rehearsal != nullptr) runner->net_.rehearsal->GoLive();
     timer.Lap("kv_cache");
+    runner->CaptureAhead();
+    timer.Lap("graphs");
     return runner;
   } catch (const StatusError& e) {
     return e.status();

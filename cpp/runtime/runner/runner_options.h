@@ -12,6 +12,7 @@
 #include "fastllm/logits_processor.h"
 #include "fastllm/status.h"
 #include "ops/contract/common.h"
+#include "ops/contract/device.h"
 #include "ops/table/op_table.h"
 #include "runtime/comm/ranks.h"
 #include "runtime/models/model_config.h"
@@ -40,6 +41,7 @@ struct RunnerOptions {
   bool keep_quantized = true;         // compute with quantised and 16-bit weights as stored; false: all become float32
   bool quantize_int8 = false;         // matrices of floats become 8-bit blocks when they are loaded
   const ops::OpTable* ops = nullptr;  // on the CPU, in place of the built-in one; outlives the runner
+  const ops::DeviceApi* device = nullptr;  // of DeviceRunner, in place of the placement's; outlives the runner
 };
 
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;

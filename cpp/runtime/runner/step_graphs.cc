@@ -92,7 +92,7 @@ void* StepGraphs::Capture(const std::function<void()>& enqueue) {
 
 void StepGraphs::Run(const StepKey& key, const std::function<void()>& enqueue) {
   Entry& entry = entries_[key];
-  if (entry.graph == nullptr && entry.uses > 0 && MayCapture(key)) {
+  if (entry.graph == nullptr && entry.uses + 1 >= kUsesToCapture && MayCapture(key)) {
     entry.graph = Capture(enqueue);
     if (entry.graph != nullptr) {
       ++num_captured_;

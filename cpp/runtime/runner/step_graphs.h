@@ -45,6 +45,8 @@ struct GraphLimits {
 // thread.
 class StepGraphs {
  public:
+  static constexpr int kUsesToCapture = 2;
+
   StepGraphs(const ops::DeviceApi& device, void* stream, const GraphLimits& limits);
   ~StepGraphs();
   StepGraphs(const StepGraphs&) = delete;
@@ -58,6 +60,8 @@ class StepGraphs {
   // Runs a step: launches its graph, or calls `enqueue`, which puts the step on the stream.
   void Run(const StepKey& key, const std::function<void()>& enqueue);
 
+  // Whether more may be captured, as far as is known.
+  bool captures() const { return !closed_; }
   int32_t num_captured() const { return num_captured_; }
 
  private:

@@ -1,0 +1,76 @@
+// Dry steps: what shows the memory that steps need, and what the first requests would wait for.
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+#include "runtime/runner/device_runner.h"
+#include "runtime/runner/dry_steps.h"
+
+namespace fastllm::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of the start, for each of the two loops below.
+constexpr std::chrono::milliseconds kMostWarming{1000};
+constexpr int32_t kLongestWarm = 2048;  // tokens; a longer step takes longer than what it waits for
+
+}  // namespace
+
+// The largest step there can be, so that every buffer has its size and every library its workspace. Then smaller ones,
+// so that kernels are loaded and products have their algorithms: for as long as the start may take, and all of them
+// where other devices will wait for this one, as no kernel may need to be loaded then. Ranks whose steps are real
+// already do the first one alone: they must do the same.
+void DeviceRunner::Rehearse() {
+  const BatchLimits& l = batch_.limits();
+  DryStep({l.max_num_batched_tokens, MostDrySeqs(l)});
+  const bool all = net_.rehearsal != nullptr;
+  if (!all && (graphs_ == nullptr || net_.ranks.topology.world() > 1)) return;
+  const Clock::time_point end = all ? Clock::time_point::max() : Clock::now() + kMostWarming;
+  const int32_t longest = all ? std::numeric_limits<int32_t>::max() : kLongestWarm;
+  for (const DryShape& shape : DrySteps(l, longest)) {
+    if (Clock::now() >= end) return;
+    DryStep(shape);
+  }
+}
+
+// Graphs of decode steps, once the KV cache is where it stays. One rank alone: others would have to capture in step.
+void DeviceRunner::CaptureAhead() {
+  if (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1) return;
+  const Clock::time_point end = Clock::now() + kMostWarming;
+  for (const int32_t size : DecodeLadder(MostDrySeqs(batch_.limits()))) {
+    if (Clock::now() >= end) return;
+    DryDecode(size);
+  }
+}
+
+void DeviceRunner::DryStep(const DryShape& dry) {
+  Slot& slot = NextSlot();
+  const StageShape shape{dry.tokens, dry.seqs, dry.seqs, Bound(dry.seqs, dry.tokens).record_ints};
+  const StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  SetInput(step, PlanAttention(step, slot.stage, {}));
+  void* const stream = context_.op.stream;
+  device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
+  const at::Tensor hidden = EnqueueModel(step);
+  EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), dry.seqs));
+  EnqueueKeep(step);
+  device_.RecordEvent(slot.event, stream);
+  device_.Synchronize(stream);
+}
+
+// One token of each of `seqs` sequences, as a graph.
+void DeviceRunner::DryDecode(int32_t seqs) {
+  const StageShape shape = GraphShape({seqs, seqs, seqs, 0}, /*decode=*/true);
+  if (shape.tokens == 0) return;
+  Slot& slot = NextSlot();
+  const StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(shape, true, /*decodes=*/true));
+  SetInput(step, plan);
+  void* const stream = context_.op.stream;
+  device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
+  for (int use = 0; use < StepGraphs::kUsesToCapture; ++use) RunGraph(step, plan, /*decode=*/true);
+  device_.RecordEvent(slot.event, stream);
+  device_.Synchronize(stream);
+}
+
+}  // namespace fastllm::runtime
