@@ -61,7 +61,8 @@ void BindPlan(py::module_& m) {
       .def_readwrite("num_prompt_tokens", &NewSequence::num_prompt_tokens)
       .def_readwrite("num_computed_tokens", &NewSequence::num_computed_tokens)
       .def_readwrite("sampling", &NewSequence::sampling)
-      .def_readwrite("block_ids", &NewSequence::block_ids);
+      .def_readwrite("block_ids", &NewSequence::block_ids)
+      .def_readwrite("repeats_last", &NewSequence::repeats_last);
   py::class_<SequenceDiff>(m, "SequenceDiff")
       .def(py::init<>())
       .def_readwrite("id", &SequenceDiff::id)

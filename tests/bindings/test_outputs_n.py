@@ -65,16 +65,16 @@ def test_prompts_with_several_and_with_one_output_run_together(llm):
 
 @pytest.mark.parametrize("caching", [True, False])
 def test_outputs_share_the_kv_of_the_prompt(tiny_options, caching):
-    # 160 tokens fill 10 blocks, of which 9 are shared; each output has the 10th and one more: 17 of 17 blocks.
-    options = {**tiny_options, "num_gpu_blocks_override": 18, "enable_prefix_caching": caching}
+    # 160 tokens fill 10 blocks, which are shared; each output has one more: 14 of 14 blocks.
+    options = {**tiny_options, "num_gpu_blocks_override": 15, "enable_prefix_caching": caching}
     with LLM(**options) as llm:
         params = SamplingParams(n=4, seed=3, max_tokens=16, ignore_eos=True)
         (output,) = llm.generate([{"prompt_token_ids": [i % 300 for i in range(160)]}], params, use_tqdm=False)
         stats = llm.stats()
         assert (stats.steps, stats.preemptions) == (16, 0)  # all four in every step
-        assert stats.scheduled_tokens == 160 + 3 * 16 + 4 * 15
+        assert stats.scheduled_tokens == 160 + 3 + 4 * 15
         assert output.num_cached_tokens == 0
-        assert stats.prefix_hit_tokens == (3 * 144 if caching else 0)
+        assert stats.prefix_hit_tokens == (3 * 159 if caching else 0)
 
 
 def test_the_engine_gives_each_output_its_index(tiny_options):

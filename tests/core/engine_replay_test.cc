@@ -167,13 +167,13 @@ TEST(Replay, ARecordingOfAnotherVersionSaysSo) {
   const TempFile file;
   RecordLoad(file.path, true);
   std::string bytes = Slurp(file.path);
-  ASSERT_EQ(bytes[7], 5);
+  ASSERT_EQ(bytes[7], 6);
   bytes[7] = 1;
   Spill(file.path, bytes);
   const Status status = Replay(file.path).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(), file.path +
-                                  " is a recording of version 1, this build reads version 5: replay it with the "
+                                  " is a recording of version 1, this build reads version 6: replay it with the "
                                   "build that wrote it");
 }
 

@@ -175,9 +175,9 @@ TEST_F(HybridHit, GroupsAgreeOnTheLongestCommonHit) {
   EXPECT_EQ(coordinator_->HitLength(nodes_), 3);
   coordinator_->SetNumSlots(1);
   const auto hit = std::span(nodes_).first(3);
-  EXPECT_EQ(coordinator_->BlocksInHit(hit), 5);
-  EXPECT_EQ(coordinator_->FreeBlocksInHit(hit), 5);
-  coordinator_->AttachHit(0, hit);
+  EXPECT_EQ(coordinator_->BlocksInHit(hit, 6), 5);
+  EXPECT_EQ(coordinator_->FreeBlocksInHit(hit, 6), 5);
+  coordinator_->AttachHit(0, hit, 6);
   EXPECT_EQ(coordinator_->table(0, 0), (Blocks{1, 2, 3}));
   EXPECT_EQ(coordinator_->table(1, 0), (Blocks{kNone, 11, 12}));
   EXPECT_EQ(pool_->num_used_blocks(), 5);
@@ -200,10 +200,39 @@ TEST_F(HybridHit, LengthIsAMultipleOfEveryBlockSize) {
   EXPECT_EQ(coordinator_->HitLength(std::span(nodes_).first(11)), 6);
   EXPECT_EQ(coordinator_->HitLength(std::span(nodes_).first(5)), 0);
   coordinator_->SetNumSlots(1);
-  coordinator_->AttachHit(0, std::span(nodes_).first(6));
+  coordinator_->AttachHit(0, std::span(nodes_).first(6), 12);
   EXPECT_EQ(coordinator_->table(0, 0), (Blocks{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(coordinator_->table(1, 0), (Blocks{21, 22, 23}));
   EXPECT_EQ(coordinator_->table(2, 0), (Blocks{kNone, 32}));
+}
+
+TEST_F(HybridHit, TheLastTokenIsRepeatedWhereItsWholeWindowIsCached) {
+  // The window of 5 before token 6 is two blocks; that of the token before it, which reads 1 .. 5, is three.
+  Fill(Config(30, 2, {Full(), Window(5)}), {{1, 2, 3, 4, 5, 6}, {0, 11, 12, 13, 0, 15}});
+  const auto first = [this](int32_t units) { return std::span(nodes_).first(units); };
+  EXPECT_EQ(coordinator_->HitLength(first(3)), 3);
+  EXPECT_FALSE(coordinator_->CanRepeatLast(first(3)));
+  ASSERT_TRUE(coordinator_->CanRepeatLast(first(4)));
+  EXPECT_FALSE(coordinator_->CanRepeatLast(first(5)));  // the window's own block is not there
+  EXPECT_FALSE(coordinator_->CanRepeatLast(first(6)));
+  coordinator_->SetNumSlots(1);
+  EXPECT_EQ(coordinator_->BlocksInHit(first(4), 8), 6);
+  EXPECT_EQ(coordinator_->BlocksInHit(first(4), 7), 7);
+  EXPECT_EQ(coordinator_->FreeBlocksInHit(first(4), 7), 7);
+  coordinator_->AttachHit(0, first(4), 7);
+  EXPECT_EQ(coordinator_->table(1, 0), (Blocks{kNone, 11, 12, 13}));
+}
+
+TEST_F(HybridHit, NoTokenIsRepeatedInsideALargerBlock) {
+  Fill(Config(40, 2, {Full(), Full(4)}), {{1, 2, 3, 4}, {0, 21, 0, 22}});
+  EXPECT_TRUE(coordinator_->CanRepeatLast(std::span(nodes_).first(4)));
+  EXPECT_FALSE(coordinator_->CanRepeatLast(std::span(nodes_).first(3)));
+}
+
+TEST_F(HybridHit, StatesAreNotTakenBack) {
+  Fill(Config(30, 2, {Full(), State()}), {{1, 2, 3}, {11, 12, 13}});
+  EXPECT_EQ(coordinator_->HitLength(nodes_), 3);
+  EXPECT_FALSE(coordinator_->CanRepeatLast(nodes_));
 }
 
 TEST_F(HybridHit, AStateGroupHitsAtCheckpointsOnly) {

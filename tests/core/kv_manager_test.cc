@@ -99,16 +99,56 @@ TEST(KvManager, HitIsTheLongestRunOfWholeBlocks) {
   EXPECT_EQ(AdmitAll(&kv, 2, other), 4);
 }
 
-TEST(KvManager, HitLeavesOneTokenToCompute) {
-  KvManager kv(Config(20, 4));
+// The last token is computed again beside the shared blocks; what follows it has a block of its own.
+TEST(KvManager, AWholeHitLeavesOneTokenAndTakesNoBlock) {
+  KvManager kv(Config(4, 4));  // 3 blocks
   const Tokens tokens = Range(8);
   AdmitAll(&kv, 0, tokens);
+  EXPECT_EQ(kv.CountCachedTokens(tokens, {}), 7);
+  for (KvSlot slot : {1, 2}) {
+    kv.Open(slot, "");
+    ASSERT_EQ(kv.FindPrefix(slot, tokens), 7);
+    EXPECT_TRUE(kv.hit_is_whole());
+    ASSERT_TRUE(kv.Admit(slot, tokens, 7, 1));
+    EXPECT_FALSE(kv.hit_is_whole());
+    EXPECT_EQ(kv.Tables(slot), (Tables{{1, 2}}));
+  }
+  EXPECT_EQ(kv.pool().ref_count(2), 3);
+  EXPECT_EQ(kv.pool().num_free_blocks(), 1);
+  EXPECT_EQ(kv.reserved_blocks(), 0);
+  EXPECT_EQ(kv.stats().hit_tokens, 14);
+  EXPECT_EQ(kv.index()->num_cached_blocks(), 2);
+  Tables added;
+  ASSERT_TRUE(kv.Extend(1, Range(9), 8, 1, &added));
+  EXPECT_EQ(added, (Tables{{3}}));
   kv.Close(0);
-  EXPECT_EQ(AdmitAll(&kv, 0, tokens), 4);         // the whole second block again
-  EXPECT_EQ(kv.index()->num_cached_blocks(), 3);  // both copies of it are cached, under one node
-  EXPECT_EQ(kv.index()->num_nodes(), 2);
-  kv.Close(0);
+  kv.Close(1);
+  kv.Close(2);
   EXPECT_EQ(AdmitAll(&kv, 0, Range(9)), 8);
+}
+
+TEST(KvManager, AWholeHitIsOneOfAllTokens) {
+  KvManager kv(Config(20, 4));
+  AdmitAll(&kv, 0, Range(12));
+  for (const auto& [count, hit] : std::vector<std::pair<int32_t, int32_t>>{{4, 3}, {7, 4}, {8, 7}, {9, 8}, {13, 12}}) {
+    kv.Open(1, "");
+    EXPECT_EQ(kv.FindPrefix(1, Range(count)), hit) << count;
+    EXPECT_EQ(kv.hit_is_whole(), count % 4 == 0) << count;
+    ASSERT_TRUE(kv.Admit(1, Range(count), 0, count));  // the hit may be passed over
+    EXPECT_EQ(kv.Tables(1)[0][0] == 1, false) << count;
+    kv.Close(1);
+  }
+  // Blocks of one token: the hit is as long as without the last block, so the lengths do not tell.
+  KvManager one(Config(20, 1));
+  AdmitAll(&one, 0, Range(3));
+  one.Open(1, "");
+  EXPECT_EQ(one.FindPrefix(1, Range(3)), 2);
+  EXPECT_TRUE(one.hit_is_whole());
+  EXPECT_EQ(one.FindPrefix(1, Range(4)), 3);
+  EXPECT_FALSE(one.hit_is_whole());
+  one.Open(2, "");
+  EXPECT_EQ(one.FindPrefix(2, Range(1)), 0);  // nothing would be saved
+  EXPECT_FALSE(one.hit_is_whole());
 }
 
 TEST(KvManager, FreedSequenceStaysCachedAndTailIsEvictedFirst) {

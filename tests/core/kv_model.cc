@@ -52,6 +52,25 @@ int KvModel::Hit(const std::vector<int>& contents, int most) const {
   return 0;
 }
 
+bool KvModel::Whole(const std::vector<int>& contents) const {
+  const auto count = static_cast<int>(contents.size());
+  if (count == 0 || count % alignment_ != 0) return false;
+  for (int g = 0; g < static_cast<int>(config_.groups.size()); ++g) {
+    const KvGroupSpec& spec = config_.groups[g];
+    if (spec.kind == KvGroupKind::kState) return false;  // its start state is another one
+    for (int e = 0; e < count / Size(spec); ++e) {
+      if (!Needed(spec, e, count - 1)) continue;
+      if (AnyBlock(g, contents[(e + 1) * Size(spec) - 1]) == kNullBlock) return false;
+    }
+  }
+  return true;
+}
+
+int KvModel::HitOf(const std::vector<int>& contents) const {
+  const auto count = static_cast<int>(contents.size());
+  return Whole(contents) ? count - 1 : Hit(contents, count - 1);
+}
+
 BlockId KvModel::AnyBlock(int group, int content) const {
   const auto found = blocks_of_.find({group, content});
   return found == blocks_of_.end() || found->second.empty() ? kNullBlock : found->second.back();
@@ -64,7 +83,7 @@ bool KvModel::Admit(ModelSlot* slot, int hit, int num_new) {
   const int end = hit + num_new;
   for (size_t g = 0; g < tables.size(); ++g) {
     const KvGroupSpec& spec = config_.groups[g];
-    for (int e = 0; e < hit / Size(spec); ++e) {
+    for (int e = 0; e < Ceil(hit, Size(spec)); ++e) {
       const bool needed = Needed(spec, e, hit);
       tables[g].push_back(needed ? AnyBlock(g, slot->contents[(e + 1) * Size(spec) - 1]) : kNullBlock);
       if (!needed) continue;

@@ -54,6 +54,10 @@ class KvModel {
 
   // The longest usable hit of at most `most` tokens, by trying all lengths from the longest.
   int Hit(const std::vector<int>& contents, int most) const;
+  // Whether all is cached that the last token reads, its own KV included. For block sizes from 2 on.
+  bool Whole(const std::vector<int>& contents) const;
+  // Of a sequence: all but the last token where it is whole.
+  int HitOf(const std::vector<int>& contents) const;
   BlockId AnyBlock(int group, int content) const;
 
   bool Admit(ModelSlot* slot, int hit, int num_new);

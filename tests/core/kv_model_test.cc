@@ -52,6 +52,7 @@ class KvModelTest : public ::testing::TestWithParam<int> {
     int slot = 0;
     int life = 0;  // of the slot
     int begin = 0, end = 0;
+    int cached = 0;  // the KV of tokens before it is not written
     std::vector<int> contents;
     std::vector<std::vector<BlockId>> tables;
   };
@@ -93,12 +94,14 @@ class KvModelTest : public ::testing::TestWithParam<int> {
       if (step.slot == i) return;  // a preempted sequence waits until its steps have run
     }
     const int num_tokens = static_cast<int>(s.tokens.size());
-    const int wanted = model_.Hit(s.contents, num_tokens - 1);
+    const int wanted = model_.HitOf(s.contents);
     ExtraKeys keys;
     keys.cache_salt = s.salt;
     EXPECT_EQ(kv_.CountCachedTokens(s.tokens, keys), wanted);
     const int hit = kv_.FindPrefix(i, s.tokens);
     EXPECT_EQ(hit, s.reads_cache ? wanted : 0);
+    const bool whole = s.reads_cache && model_.Whole(s.contents);
+    EXPECT_EQ(kv_.hit_is_whole(), whole);
     const int num_new = std::min(Random(1, 12), num_tokens - hit);
     const bool ok = kv_.Admit(i, s.tokens, hit, num_new);
     EXPECT_EQ(ok, model_.Admit(&s, hit, num_new));
@@ -109,7 +112,8 @@ class KvModelTest : public ::testing::TestWithParam<int> {
       (s.counted ? stats_.preempted_hit_tokens : stats_.hit_tokens) += hit;
       s.counted = true;
     }
-    Plan(i, hit, hit + num_new);
+    Plan(i, hit, hit + num_new, hit + (whole ? 1 : 0));
+    num_whole_ += whole;
   }
 
   void Extend(int i) {
@@ -174,8 +178,8 @@ class KvModelTest : public ::testing::TestWithParam<int> {
     EXPECT_EQ(*pinned, model_.Pin(s.contents, level, ttl));
   }
 
-  void Plan(int i, int begin, int end) {
-    steps_.push_back({i, life_[i], begin, end, slots_[i].contents, slots_[i].tables});
+  void Plan(int i, int begin, int end, int cached = 0) {
+    steps_.push_back({i, life_[i], begin, end, std::max(begin, cached), slots_[i].contents, slots_[i].tables});
     while (steps_.size() > 8) RunSteps(1);
   }
 
@@ -193,8 +197,8 @@ class KvModelTest : public ::testing::TestWithParam<int> {
         continue;
       }
       const int first = spec.kind == KvGroupKind::kFull ? 0 : std::max(0, step.begin - spec.window + 1);
-      for (int p = first; p < step.begin; ++p) ASSERT_EQ(memory_[table[p / size]][p % size], step.contents[p]);
-      for (int p = step.begin; p < step.end; ++p) memory_[table[p / size]][p % size] = step.contents[p];
+      for (int p = first; p < step.cached; ++p) ASSERT_EQ(memory_[table[p / size]][p % size], step.contents[p]);
+      for (int p = step.cached; p < step.end; ++p) memory_[table[p / size]][p % size] = step.contents[p];
     }
   }
 
@@ -267,6 +271,7 @@ class KvModelTest : public ::testing::TestWithParam<int> {
   std::deque<Step> steps_;
   std::vector<std::vector<int>> memory_;  // [block][position]: the prefix whose KV is there; [block][0]: whose state
   PrefixCacheStats stats_;
+  int num_whole_ = 0;
 };
 
 TEST_P(KvModelTest, EqualsTheSlowModel) {
@@ -276,6 +281,8 @@ TEST_P(KvModelTest, EqualsTheSlowModel) {
     if (HasFailure()) FAIL() << "seed " << GetParam() << ", operation " << i;
   }
   CheckStats();
+  const auto is_state = [](const KvGroupSpec& g) { return g.kind == KvGroupKind::kState; };
+  EXPECT_EQ(num_whole_ > 0, std::ranges::none_of(config_.groups, is_state)) << num_whole_;
   for (int i = 0; i < kSlots; ++i) {
     if (slots_[i].open) kv_.Close(i);
   }

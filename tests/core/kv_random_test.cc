@@ -46,8 +46,10 @@ class RandomKv : public ::testing::TestWithParam<int> {
       kv_.Open(slot, h.salt);
     } else if (h.computed == 0) {
       const int32_t hit = kv_.FindPrefix(slot, h.tokens);
-      EXPECT_EQ(hit % kBlockSize, 0);
-      EXPECT_LT(hit, static_cast<int32_t>(h.tokens.size()));
+      const auto num_tokens = static_cast<int32_t>(h.tokens.size());
+      EXPECT_LT(hit, num_tokens);
+      EXPECT_EQ((hit + (kv_.hit_is_whole() ? 1 : 0)) % kBlockSize, 0);
+      EXPECT_TRUE(!kv_.hit_is_whole() || hit == num_tokens - 1);
       const int32_t num_new = Random(1, static_cast<int32_t>(h.tokens.size()) - hit);
       if (kv_.Admit(slot, h.tokens, hit, num_new)) h.computed = hit + num_new;
     } else if (const int32_t action = Random(0, 9); action == 0) {

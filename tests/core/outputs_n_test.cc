@@ -67,9 +67,9 @@ TEST_F(FamilyTest, ALongPromptIsComputedOnce) {
   EXPECT_EQ(scheduler().stats().waiting, 2);
   EXPECT_EQ(scheduler().stats().queued_tokens, 40);
   EXPECT_EQ(Rows(Step()), "1:8");
-  EXPECT_EQ(Rows(Step()), "1:4* 2:4*");
-  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:4*");
-  EXPECT_EQ(scheduler().stats().scheduled_tokens, 20 + 4 + 4 + 2);
+  EXPECT_EQ(Rows(Step()), "1:4* 2:1* 3:1*");  // whole blocks: the others compute its last token alone
+  EXPECT_EQ(scheduler().stats().scheduled_tokens, 20 + 1 + 1);
+  EXPECT_EQ(scheduler().stats().used_blocks, 5);
   EXPECT_EQ(scheduler().stats().waiting, 0);
   EXPECT_EQ(scheduler().stats().queued_tokens, 0);
 }
@@ -80,8 +80,8 @@ TEST_F(FamilyTest, AFairShareDoesNotComputeThePromptTwice) {
   AddFamily(1, 4, 40);
   EXPECT_EQ(Rows(Step()), "1:16");
   EXPECT_EQ(Rows(Step()), "1:16");
-  EXPECT_EQ(Rows(Step()), "1:8* 2:4* 3:4*");
-  EXPECT_EQ(scheduler().stats().scheduled_tokens, 48);
+  EXPECT_EQ(Rows(Step()), "1:8* 2:1* 3:1* 4:1*");
+  EXPECT_EQ(scheduler().stats().scheduled_tokens, 43);
 }
 
 TEST_F(FamilyTest, OutputsOfALeaderThatIsCutByItsShareFollowInTheNextStep) {
@@ -89,16 +89,24 @@ TEST_F(FamilyTest, OutputsOfALeaderThatIsCutByItsShareFollowInTheNextStep) {
   AddFamily(1, 2, 40);
   Add(9, 8);
   EXPECT_EQ(Rows(Step()), "1:40* 9:8*");  // first its share, then what was left of the budget
-  EXPECT_EQ(Rows(Step()), "1:1* 9:1* 2:4*");
+  EXPECT_EQ(Rows(Step()), "1:1* 9:1* 2:1*");
 }
 
 TEST_F(FamilyTest, OthersAreNotHeldUpByFollowers) {
   sched_.max_num_batched_tokens = 8;
+  AddFamily(1, 2, 15);
+  Add(9, 3);
+  EXPECT_EQ(Rows(Step()), "1:8");
+  EXPECT_EQ(Rows(Step()), "1:7* 2:1");  // ahead of what came later
+  EXPECT_EQ(Rows(Step()), "1:1* 2:2* 9:3*");
+}
+
+TEST_F(FamilyTest, FollowersOfWholeBlocksTakeNoneOfTheBudgetOfOthers) {
+  sched_.max_num_batched_tokens = 8;
   AddFamily(1, 2, 12);
   Add(9, 3);
   EXPECT_EQ(Rows(Step()), "1:8");
-  EXPECT_EQ(Rows(Step()), "1:4* 2:4*");  // ahead of what came later
-  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 9:3*");
+  EXPECT_EQ(Rows(Step()), "1:4* 2:1* 9:3*");
 }
 
 TEST_F(FamilyTest, FollowersGoOnWithoutTheirLeader) {

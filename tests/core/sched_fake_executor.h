@@ -1,7 +1,8 @@
 // An executor whose "KV" is a fingerprint of the tokens up to a position and whose "model" is a pure function of that
 // fingerprint. It keeps its own copy of the sequences from the plans alone, checks that every plan is consistent, and
 // that each row reads, through its block table, exactly the KV of its own tokens. So a block that is shared wrongly,
-// evicted too early or not computed shows up, and the tokens of a request do not depend on scheduling.
+// evicted too early or not computed shows up, so does a write to KV that another sequence may read already, and the
+// tokens of a request do not depend on scheduling.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +46,10 @@ class KvCheckingExecutor {
     for (RequestId id : plan.removed) EXPECT_EQ(sequences_.erase(id), 1u) << "removed " << id << " is unknown";
     for (const NewSequence& s : plan.added) {
       EXPECT_EQ(s.block_ids.size(), kv_.groups.size());
-      EXPECT_TRUE(sequences_.emplace(s.id, State{s.tokens, s.num_computed_tokens, s.block_ids}).second);
+      EXPECT_TRUE(!s.repeats_last || s.num_computed_tokens + 1 == static_cast<int32_t>(s.tokens.size())) << s.id;
+      const int32_t num_cached = s.num_computed_tokens + (s.repeats_last ? 1 : 0);
+      num_repeats_ += s.repeats_last;
+      EXPECT_TRUE(sequences_.emplace(s.id, State{s.tokens, s.num_computed_tokens, s.block_ids, num_cached}).second);
     }
     for (const SequenceDiff& d : plan.diffs) ApplyDiff(d);
     CheckDiffOrder(plan);
@@ -58,10 +62,13 @@ class KvCheckingExecutor {
     StepResult result;
     result.step_id = plan.step_id;
     for (const ScheduledRow& row : plan.rows) ReadKv(row, &result);
+    for (auto& [id, s] : sequences_) s.num_settled = s.num_computed;
     return result;
   }
 
   size_t num_sequences() const { return sequences_.size(); }
+  // Sequences that came with all of their KV in shared blocks.
+  int64_t num_repeats() const { return num_repeats_; }
 
   // All blocks in the tables of the sequences it knows.
   std::set<BlockId> HeldBlocks() const {
@@ -77,6 +84,8 @@ class KvCheckingExecutor {
     std::vector<TokenId> tokens;
     int32_t num_computed = 0;
     std::vector<std::vector<BlockId>> blocks;
+    int32_t num_cached = 0;   // the KV of these is not written
+    int32_t num_settled = 0;  // computed before this plan
   };
 
   void ApplyDiff(const SequenceDiff& diff) {
@@ -119,8 +128,23 @@ class KvCheckingExecutor {
     uint64_t f = salts_.contains(row.id) ? salts_[row.id] : SaltFingerprint("");
     for (int32_t p = 0; p < s.num_computed + row.num_tokens; ++p) {
       f = KvFingerprint(f, s.tokens[p]);
-      if (p < s.num_computed) continue;
-      for (size_t g = 0; g < s.blocks.size(); ++g) Cell(s, g, p) = f;
+      if (p < s.num_computed || p < s.num_cached) continue;
+      for (size_t g = 0; g < s.blocks.size(); ++g) {
+        Cell(s, g, p) = f;
+        ExpectUnread(row.id, g, p);
+      }
+    }
+  }
+
+  // Blocks are shared where the tokens in front are equal, so at the same place of both tables. What lies behind a
+  // window may be anybody's by now.
+  void ExpectUnread(RequestId writer, size_t group, int32_t position) const {
+    const size_t entry = position / kv_.block_size;
+    const BlockId block = sequences_.at(writer).blocks[group][entry];
+    for (const auto& [id, s] : sequences_) {
+      const bool reads = FirstRead(group, s.num_settled) <= position && position < s.num_settled;
+      if (id == writer || !reads || s.blocks[group][entry] != block) continue;
+      ADD_FAILURE() << "request " << writer << " writes KV at " << position << " that " << id << " may read";
     }
   }
 
@@ -150,6 +174,7 @@ class KvCheckingExecutor {
   int32_t vocab_;
   std::map<RequestId, State> sequences_;
   std::map<RequestId, uint64_t> salts_;
+  int64_t num_repeats_ = 0;
   std::vector<uint64_t> cache_;  // [block][block_size], one layer for all groups
 };
 

@@ -80,7 +80,14 @@ class ModelTest : public ::testing::TestWithParam<int> {
     for (int32_t i = 0; i < length; ++i) {
       request->prompt.push_back(i < shared ? (family * 31 + i) % kVocab : Random(0, kVocab - 1));
     }
-    request->max_tokens = Random(1, std::min(30, capacity_ + 1 - length));
+    if (!live_.empty() && Random(0, 4) == 0) {  // one that there is already
+      const auto live = static_cast<int32_t>(live_.size());
+      const Request& other = *std::next(live_.begin(), Random(0, live - 1))->second.request;
+      request->prompt = other.prompt;
+      request->extra_keys = other.extra_keys;
+    }
+    const auto count = static_cast<int32_t>(request->prompt.size());
+    request->max_tokens = Random(1, std::min(30, capacity_ + 1 - count));
     request->eos_token_ids = {0};
     request->sampling.stop_token_ids = {2};
     request->sampling.ignore_eos = Random(0, 3) == 0;
@@ -267,6 +274,9 @@ TEST_P(ModelTest, EveryPromiseHoldsAtEveryStep) {
     EXPECT_TRUE(scheduler_->ResetPrefixCache());
   }
   EXPECT_GT(num_.finished, steps / 100);
+  if (kv_.enable_prefix_caching && kv_.num_blocks > 12) {
+    EXPECT_GT(executor_->num_repeats(), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range(1, 1 + kNumSeeds));

@@ -148,6 +148,21 @@ TEST_F(PolicyTest, PromptsBesideDecodesHaveABudgetOfTheirOwn) {
   EXPECT_EQ(outputs_[3], Model(3, 21, 2));
 }
 
+// One token of it is left to compute: no more than a decode. The order of the others is kept.
+TEST_F(PolicyTest, APromptThatIsCachedWholeNeedsNoBudgetBesideDecodes) {
+  sched_.max_num_mixed_prefill_tokens = 10;
+  Add(1, 12);
+  EXPECT_EQ(Rows(Step()), "1:12*");
+  Add(2, 30);
+  ASSERT_TRUE(scheduler().Add(Make(3, Range(12, 1000))).ok());
+  EXPECT_EQ(Rows(Step()), "1:1* 2:10 3:1*");
+  ASSERT_TRUE(scheduler().Add(Make(4, Range(14, 1000))).ok());  // lacks two
+  ASSERT_TRUE(scheduler().Add(Make(5, Range(12, 1000))).ok());
+  EXPECT_EQ(Rows(Step()), "1:1* 2:10 3:1*");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:10* 3:1*");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:1* 3:1* 4:2* 5:1*");
+}
+
 TEST_F(PolicyTest, TheBudgetBesideDecodesIsSharedFairly) {
   sched_.long_prefill_fair_share = true;
   sched_.max_num_mixed_prefill_tokens = 10;
@@ -231,7 +246,7 @@ TEST_F(PolicyTest, ASequenceThatDoesNotReadTheCacheComputesItsWholePrompt) {
   ASSERT_TRUE(scheduler().Add(request).ok());
   EXPECT_EQ(Rows(Step()), "2:12*");
   ASSERT_TRUE(scheduler().Add(Make(3, Range(12, 1000), 1)).ok());
-  EXPECT_EQ(Rows(Step()), "3:4*");
+  EXPECT_EQ(Rows(Step()), "3:1*");
 }
 
 TEST_F(PolicyTest, EveryExtraKeyKeepsPrefixesApart) {
@@ -242,7 +257,7 @@ TEST_F(PolicyTest, EveryExtraKeyKeepsPrefixesApart) {
   image.media = {{"cat", 2, 3}};
   digest.embedding_digests = {"d"};
   RequestId id = 0;
-  for (const char* expected : {"12*", "4*"}) {  // cold, then as each other's followers
+  for (const char* expected : {"12*", "1*"}) {  // cold, then as each other's followers
     for (const ExtraKeys& keys : {ExtraKeys{}, lora, path, image, digest}) {
       auto request = Make(++id, Range(12, 1000), 1);
       request->extra_keys = keys;

@@ -108,24 +108,55 @@ TEST_F(SchedulerTest, PrefixHitSkipsComputedTokens) {
   longer.push_back(3);
   ASSERT_TRUE(scheduler().Add(Make(3, longer)).ok());
   const StepPlan plan = Step();
-  EXPECT_EQ(Rows(plan), "1:1* 2:4* 3:1*");  // 2: a hit of at most 11 tokens, so of 8
-  EXPECT_EQ(plan.added[0].num_computed_tokens, 8);
+  EXPECT_EQ(Rows(plan), "1:1* 2:1* 3:1*");  // 2: all is cached, and its last token is computed again
+  EXPECT_EQ(plan.added[0].num_computed_tokens, 11);
+  EXPECT_TRUE(plan.added[0].repeats_last);
+  EXPECT_EQ(plan.added[0].block_ids[0].size(), 3u);
   EXPECT_EQ(plan.added[1].num_computed_tokens, 12);
-  EXPECT_EQ(updates_[2].num_cached_tokens, 8);
+  EXPECT_FALSE(plan.added[1].repeats_last);
+  EXPECT_EQ(updates_[2].num_cached_tokens, 11);
   EXPECT_EQ(updates_[3].num_cached_tokens, 12);
   EXPECT_EQ(scheduler().stats().prefix_query_tokens, 12 + 12 + 13);
-  EXPECT_EQ(scheduler().stats().prefix_hit_tokens, 8 + 12);
+  EXPECT_EQ(scheduler().stats().prefix_hit_tokens, 11 + 12);
 }
 
 TEST_F(SchedulerTest, SameStepSharing) {
   const Tokens shared = Range(12, 7);
   for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(scheduler().Add(Make(id, shared)).ok());
   const StepPlan plan = Step();  // the fake executor checks that 2 and 3 read 1's KV right
-  EXPECT_EQ(Rows(plan), "1:12* 2:4* 3:4*");
-  EXPECT_EQ(plan.added[1].block_ids[0][0], plan.added[0].block_ids[0][0]);
-  EXPECT_EQ(plan.added[1].block_ids[0][1], plan.added[0].block_ids[0][1]);
-  EXPECT_NE(plan.added[1].block_ids[0][2], plan.added[0].block_ids[0][2]);
-  EXPECT_EQ(scheduler().stats().used_blocks, 5);
+  EXPECT_EQ(Rows(plan), "1:12* 2:1* 3:1*");
+  EXPECT_EQ(plan.added[1].block_ids, plan.added[0].block_ids);
+  EXPECT_EQ(scheduler().stats().used_blocks, 3);
+  // What follows is each one's own.
+  const StepPlan next = Step();
+  EXPECT_EQ(Rows(next), "1:1* 2:1* 3:1*");
+  EXPECT_EQ(scheduler().stats().used_blocks, 6);
+  EXPECT_NE(next.diffs[0].new_block_ids, next.diffs[1].new_block_ids);
+}
+
+// Preempted before its last token was computed; one with the same tokens for a prompt has computed it when it resumes.
+TEST_F(SchedulerTest, APreemptedSequenceRepeatsItsLastTokenWhereAllIsCached) {
+  kv_.num_blocks = 6;  // 5 of 4
+  sched_.policy = SchedulingPolicy::kPriority;
+  Add(1, 5, 5);
+  const auto low = Make(2, Range(8, 2000), 8);
+  low->priority = 5;
+  ASSERT_TRUE(scheduler().Add(low).ok());
+  EXPECT_EQ(Rows(Step()), "1:5* 2:8*");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Rows(Step()), "1:1* 2:1*");
+  EXPECT_EQ(Rows(Step()), "1:1*");  // takes the third block of 2
+  EXPECT_EQ(scheduler().stats().preemptions, 1);
+  Tokens known = Range(8, 2000);
+  known.insert(known.end(), outputs_[2].begin(), outputs_[2].end());
+  ASSERT_EQ(known.size(), 12u);
+  ASSERT_TRUE(scheduler().Add(Make(3, known, 1)).ok());
+  const StepPlan plan = Step();
+  EXPECT_EQ(Rows(plan), "3:4* 2:1*");
+  EXPECT_FALSE(plan.added[0].repeats_last);
+  EXPECT_TRUE(plan.added[1].repeats_last);
+  while (scheduler().HasWork()) ASSERT_FALSE(Step().rows.empty());
+  EXPECT_EQ(outputs_[2], FakeOutput(*low, kFixtureVocab, 8));
+  EXPECT_EQ(executor_->num_repeats(), 1);
 }
 
 TEST_F(SchedulerTest, SaltSeparatesRequests) {
@@ -136,7 +167,7 @@ TEST_F(SchedulerTest, SaltSeparatesRequests) {
     executor_->SetSalt(id, request->extra_keys.cache_salt);
     ASSERT_TRUE(scheduler().Add(request).ok());
   }
-  EXPECT_EQ(Rows(Step()), "1:12* 2:4* 3:12*");
+  EXPECT_EQ(Rows(Step()), "1:12* 2:1* 3:12*");
 }
 
 TEST_F(SchedulerTest, AdmissionWaitsUntilTheWholePromptFits) {

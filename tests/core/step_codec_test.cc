@@ -25,6 +25,7 @@ StepPlan SamplePlan() {
   added.sampling.logprobs = LogprobsSpec{5, {1, 30000}};
   added.sampling.prompt_logprobs = -1;
   added.block_ids = {{1, 2, 3}, {}, {4}};
+  added.repeats_last = true;
   plan.added = {added, NewSequence{}};
   plan.diffs = {{5, 17, {{8}, {9, 10}}}, {6, 0, {}}};
   plan.rows = {{9, 3, true}, {5, 1, true}, {6, 12, false}};
@@ -80,6 +81,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
     EXPECT_EQ(x.num_prompt_tokens, y.num_prompt_tokens);
     EXPECT_EQ(x.num_computed_tokens, y.num_computed_tokens);
     EXPECT_EQ(x.block_ids, y.block_ids);
+    EXPECT_EQ(x.repeats_last, y.repeats_last);
     EXPECT_EQ(std::bit_cast<uint32_t>(x.sampling.temperature), std::bit_cast<uint32_t>(y.sampling.temperature));
     EXPECT_EQ(x.sampling.top_p, y.sampling.top_p);
     EXPECT_EQ(x.sampling.top_k, y.sampling.top_k);
@@ -141,7 +143,7 @@ TEST(StepCodec, BytesAreLittleEndian) {
   const std::string bytes = EncodeStepResult(result);
   // Header 16, step_id 8, status code 4, message count 4, row count 4, count of prompt logprobs 4.
   ASSERT_EQ(bytes.size(), 40u);
-  EXPECT_EQ(bytes.substr(0, 8), std::string("FLLP\x02\0\x02\0", 8));
+  EXPECT_EQ(bytes.substr(0, 8), std::string("FLLP\x03\0\x02\0", 8));
   EXPECT_EQ(bytes.substr(16), std::string("\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24));
 }
 
@@ -178,7 +180,7 @@ TEST(StepCodec, RefusesTheOtherKindAndVersion) {
   EXPECT_EQ(DecodeStepPlan(EncodeStepResult(SampleResult())).status().message(), "step message: kind must be 1, got 2");
   std::string bytes = EncodeStepPlan(SamplePlan());
   bytes[4] = 1;
-  EXPECT_EQ(DecodeStepPlan(bytes).status().message(), "step message: version must be 2, got 1");
+  EXPECT_EQ(DecodeStepPlan(bytes).status().message(), "step message: version must be 3, got 1");
 }
 
 // With the checksum put right, changed bytes must decode to something or be refused, never read or allocate beyond.

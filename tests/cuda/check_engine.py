@@ -2,9 +2,10 @@
 
 Needs a GPU, torch and transformers; not a pytest file. Exit status 0 when all checks pass.
 
-    python tests/cuda/check_engine.py [OUT] [sampling|fp8]
+    python tests/cuda/check_engine.py [OUT] [sampling|fp8|hits]
 
-`sampling` does what a request may ask of the sampler alone, `fp8` what is about 8-bit floats.
+`sampling` does what a request may ask of the sampler alone, `fp8` what is about 8-bit floats, `hits` prompts that are
+cached whole.
 """
 
 from __future__ import annotations
@@ -223,6 +224,38 @@ def check_captured(case: str, folder: Path, dtypes: tuple[str, ...] = ("float32"
             check(f"{case}: {dtype} {what}", ok, f"{same} of 40 equal, logprobs {worst:.1e} apart")
 
 
+def check_whole_hits(case: str, folder: Path) -> None:
+    """Prompts that end with a block, four times over: from the second time on all but their last token comes from the
+    cache, from the third on in graphs. What follows longer prompts tells whether the shared blocks are as they were."""
+    from fastllm_core import LLM, SamplingParams
+
+    params = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True, detokenize=False, logprobs=2)
+    rng = np.random.default_rng(8)
+    whole = [rng.integers(3, VOCAB, 16 * n).tolist() for n in (1, 2, 3, 5, 8, 13, 20, 31)]
+    longer = [[*p, 5 + i] for i, p in enumerate(whole)]
+    for kv, dtype, limit in (("auto", "float32", 1e-3), ("auto", "bfloat16", 0.15), ("fp8", "bfloat16", 0.15)):
+        options = {"device": "cuda", "kv_cache_memory_bytes": 256 << 20, "dtype": dtype, "kv_cache_dtype": kv}
+        options |= {"skip_tokenizer_init": True, "max_model_len": 1024, "max_num_seqs": 12}
+
+        def run(llm, prompts):
+            outs = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
+            return [o.outputs[0] for o in outs], [o.num_cached_tokens for o in outs]
+
+        with LLM(str(folder), **options, enable_prefix_caching=False) as llm:
+            fresh, wanted = run(llm, whole)[0], run(llm, longer)[0]
+        with LLM(str(folder), **options) as llm:
+            passes = [run(llm, whole) for _ in range(4)]
+            after, hits = run(llm, longer)
+        right = hits == [len(p) for p in whole] and all(h == [len(p) - 1 for p in whole] for _, h in passes[1:])
+        check(f"{case}: {dtype} kv {kv} whole hits are counted", right, str(passes[-1][1]))
+        for i, (base, got) in enumerate([*((fresh, p) for p, _ in passes), (wanted, after)]):
+            same = sum(a.token_ids == b.token_ids for a, b in zip(base, got))
+            worst = max(apart(a.logprobs, b.logprobs) for a, b in zip(base, got))
+            ok = worst <= limit and (dtype != "float32" or same == len(base))
+            what = f"pass {i}" if i < len(passes) else "longer prompts"
+            check(f"{case}: {dtype} kv {kv} {what}", ok, f"{same} of {len(base)} equal, logprobs {worst:.1e} apart")
+
+
 # What the device's sampler does itself, and beside it rows that the host samples.
 SAMPLING = {
     "repetition": {"repetition_penalty": 1.4},
@@ -314,7 +347,7 @@ def main(argv: list[str]) -> int:
     import torch
 
     torch.set_num_threads(8)
-    only = [a for a in argv[1:] if a in ("sampling", "fp8")]
+    only = [a for a in argv[1:] if a in ("sampling", "fp8", "hits")]
     paths = [a for a in argv[1:] if a not in only]
     out = Path(paths[0]) if paths else Path(tempfile.mkdtemp())
     if only == ["sampling"]:
@@ -331,10 +364,15 @@ def main(argv: list[str]) -> int:
             check_fp8(case, folder, ids)
             check_fp8_tokens(case, folder, rms)
             continue
+        if only == ["hits"]:
+            if case in ("llama", "llama3-d128", "qwen3-d128"):
+                check_whole_hits(case, folder)
+            continue
         check_logits(case, folder, ids, expected)
         if case in ("llama3-d128", "qwen3-d128"):
             check_tokens(case, folder, rms)
             check_captured(case, folder)
+            check_whole_hits(case, folder)
             check_sampling(case, folder)
             check_backends(case, folder, rms)
             check_fp8(case, folder, ids)

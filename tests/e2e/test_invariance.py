@@ -71,6 +71,28 @@ def test_prefix_cache(make_llm, prompts, alone):
     assert hits >= sum((len(p) - 1) // 16 * 16 for p in prompts) - 16 * len(prompts)
 
 
+def test_whole_hits(make_llm, prompts):
+    """Prompts that end with a block: nothing but their last token is computed again, and gives the same bits."""
+    whole = [p[: len(p) // 16 * 16] for p in prompts if len(p) >= 32][:4]
+    first = SamplingParams(temperature=0, max_tokens=TOKENS, logprobs=5, ignore_eos=True)
+    three = SamplingParams(temperature=0.9, seed=3, n=3, max_tokens=TOKENS, ignore_eos=True)
+
+    def run(llm, params) -> tuple[list, list]:
+        outputs = [llm.generate({"prompt_token_ids": p}, params, use_tqdm=False)[0] for p in whole]
+        found = [[(c.token_ids, c.logprobs) for c in o.outputs] for o in outputs]
+        return found, [o.num_cached_tokens for o in outputs]
+
+    for kv_dtype in ("auto", "float32", "int8"):
+        fresh = make_llm(batch_invariant=True, enable_prefix_caching=False, kv_cache_dtype=kv_dtype)
+        cached = make_llm(batch_invariant=True, enable_prefix_caching=True, kv_cache_dtype=kv_dtype)
+        assert run(cached, first)[0] == run(fresh, first)[0]
+        again, hits = run(cached, first)
+        assert again == run(fresh, first)[0]
+        assert hits == [len(p) - 1 for p in whole]
+        assert run(cached, three)[0] == run(fresh, three)[0]
+        assert run(cached, first)[0] == again  # the shared blocks are as they were
+
+
 def test_preemption(make_llm, prompts, alone):
     """A pool that cannot hold the batch: sequences are preempted, recomputed, and end with the same ids."""
     short = [(p, a) for p, a in zip(prompts, alone, strict=True) if len(p) < 70]

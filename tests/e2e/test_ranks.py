@@ -63,6 +63,18 @@ def test_greedy_ids_of_processes(prompts, one_rank):
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), SIZES)
+def test_whole_hits(make_llm, prompts, tensor, pipeline):
+    """Every rank leaves the shared blocks alone and computes the last token from its part of them."""
+    whole = [p[: len(p) // 16 * 16] for p in prompts if len(p) >= 16][:4]
+    llm = ranked(make_llm, tensor, pipeline)
+    first = ids_of(llm, whole, greedy(TOKENS))
+    before = llm.stats().prefix_hit_tokens
+    for _ in range(2):
+        assert ids_of(llm, whole, greedy(TOKENS)) == first
+    assert llm.stats().prefix_hit_tokens - before == 2 * sum(len(p) - 1 for p in whole)
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), SIZES)
 def test_preemption(make_llm, prompts, one_rank, tensor, pipeline):
     short = [(p, ids) for p, ids in zip(prompts, one_rank, strict=True) if len(p) < 70]
     llm = ranked(make_llm, tensor, pipeline, enable_prefix_caching=False, num_gpu_blocks_override=14)

@@ -20,7 +20,7 @@
 namespace fastllm {
 
 inline constexpr std::string_view kRecordingMagic = "FLLMREC";
-inline constexpr uint8_t kRecordingVersion = 5;
+inline constexpr uint8_t kRecordingVersion = 6;
 inline constexpr size_t kRecordingHeaderBytes = kRecordingMagic.size() + 1;
 inline constexpr size_t kFrameHeaderBytes = 5;
 

@@ -47,25 +47,29 @@ int32_t KvCoordinator::HitLength(std::span<const PrefixNode> nodes) const {
   return length;
 }
 
-int32_t KvCoordinator::BlocksInHit(std::span<const PrefixNode> nodes) const {
+bool KvCoordinator::CanRepeatLast(std::span<const PrefixNode> nodes) const {
+  return std::ranges::all_of(groups_, [nodes](const GroupManager& group) { return group.CanRepeatLast(nodes); });
+}
+
+int32_t KvCoordinator::BlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const {
   int32_t sum = 0;
-  for (const GroupManager& group : groups_) sum += group.BlocksInHit(nodes);
+  for (const GroupManager& group : groups_) sum += group.BlocksInHit(nodes, num_computed);
   return sum;
 }
 
-int32_t KvCoordinator::FreeBlocksInHit(std::span<const PrefixNode> nodes) const {
+int32_t KvCoordinator::FreeBlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const {
   int32_t sum = 0;
-  for (const GroupManager& group : groups_) sum += group.FreeBlocksInHit(nodes);
+  for (const GroupManager& group : groups_) sum += group.FreeBlocksInHit(nodes, num_computed);
   return sum;
 }
 
-void KvCoordinator::AttachHit(KvSlot slot, std::span<const PrefixNode> nodes) {
-  for (GroupManager& group : groups_) group.AttachHit(slot, nodes);
+void KvCoordinator::AttachHit(KvSlot slot, std::span<const PrefixNode> nodes, int32_t num_computed) {
+  for (GroupManager& group : groups_) group.AttachHit(slot, nodes, num_computed);
 }
 
-int32_t KvCoordinator::BlocksToGrowHit(int32_t num_hit, int32_t end) const {
+int32_t KvCoordinator::BlocksToGrowHit(int32_t num_covered, int32_t end) const {
   int32_t sum = 0;
-  for (const GroupManager& group : groups_) sum += group.BlocksToGrow(num_hit, end);
+  for (const GroupManager& group : groups_) sum += group.BlocksToGrow(num_covered, end);
   return sum;
 }
 

@@ -26,12 +26,15 @@ class KvCoordinator {
 
   // The longest hit that all groups can use, in units: a multiple of the block size of every group.
   int32_t HitLength(std::span<const PrefixNode> nodes) const;
-  int32_t BlocksInHit(std::span<const PrefixNode> nodes) const;
-  int32_t FreeBlocksInHit(std::span<const PrefixNode> nodes) const;
-  void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes);
+  // Whether the nodes are one hit for all groups beside which the last token can be computed again.
+  bool CanRepeatLast(std::span<const PrefixNode> nodes) const;
+  // Of a hit of num_computed tokens, as in GroupManager.
+  int32_t BlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const;
+  int32_t FreeBlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const;
+  void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes, int32_t num_computed);
 
-  // Of a sequence that has just a hit of num_hit tokens (a hit's length, so whole blocks in every group).
-  int32_t BlocksToGrowHit(int32_t num_hit, int32_t end) const;
+  // Of a sequence that has just a hit of num_covered tokens (whole blocks in every group).
+  int32_t BlocksToGrowHit(int32_t num_covered, int32_t end) const;
   int32_t BlocksToGrow(KvSlot slot, int32_t end) const;
   int32_t PeakBlocks(int32_t num_tokens) const;
   void FreeBehind(KvSlot slot, int32_t num_settled);

@@ -20,9 +20,8 @@ BlockId GroupManager::HitBlock(std::span<const PrefixNode> nodes, int32_t entry)
   return index_->AnyBlock(nodes[static_cast<size_t>(entry + 1) * blocks_per_entry_ - 1], group_);
 }
 
-int32_t GroupManager::FirstInHit(int32_t entries) const {
-  const int32_t needed = need_->EntriesForHit();
-  return needed >= entries ? 0 : entries - needed;
+int32_t GroupManager::FirstInHit(int32_t entries, int32_t num_computed) const {
+  return std::min(entries, need_->FirstNeeded(num_computed));
 }
 
 int32_t GroupManager::HitLength(std::span<const PrefixNode> nodes) const {
@@ -40,25 +39,34 @@ int32_t GroupManager::HitLength(std::span<const PrefixNode> nodes) const {
   return length * blocks_per_entry_;
 }
 
-int32_t GroupManager::BlocksInHit(std::span<const PrefixNode> nodes) const {
+bool GroupManager::CanRepeatLast(std::span<const PrefixNode> nodes) const {
   const auto entries = static_cast<int32_t>(nodes.size()) / blocks_per_entry_;
-  return entries - FirstInHit(entries);
+  if (!need_->CanRepeatLast() || std::cmp_not_equal(entries * blocks_per_entry_, nodes.size())) return false;
+  for (int32_t entry = FirstInHit(entries, entries * block_size_ - 1); entry < entries; ++entry) {
+    if (HitBlock(nodes, entry) == kNullBlock) return false;
+  }
+  return true;
 }
 
-int32_t GroupManager::FreeBlocksInHit(std::span<const PrefixNode> nodes) const {
+int32_t GroupManager::BlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const {
+  const auto entries = static_cast<int32_t>(nodes.size()) / blocks_per_entry_;
+  return entries - FirstInHit(entries, num_computed);
+}
+
+int32_t GroupManager::FreeBlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const {
   const auto entries = static_cast<int32_t>(nodes.size()) / blocks_per_entry_;
   int32_t count = 0;
-  for (int32_t entry = FirstInHit(entries); entry < entries; ++entry) {
+  for (int32_t entry = FirstInHit(entries, num_computed); entry < entries; ++entry) {
     if (pool_->ref_count(HitBlock(nodes, entry)) == 0) ++count;
   }
   return count;
 }
 
-void GroupManager::AttachHit(KvSlot slot, std::span<const PrefixNode> nodes) {
+void GroupManager::AttachHit(KvSlot slot, std::span<const PrefixNode> nodes, int32_t num_computed) {
   Table& table = tables_[slot];
   FASTLLM_CHECK(table.blocks.empty(), "a hit goes into an empty table");
   const auto entries = static_cast<int32_t>(nodes.size()) / blocks_per_entry_;
-  table.first = FirstInHit(entries);
+  table.first = FirstInHit(entries, num_computed);
   table.num_held = entries - table.first;
   table.blocks.resize(table.first, kNullBlock);
   for (int32_t entry = table.first; entry < entries; ++entry) table.blocks.push_back(HitBlock(nodes, entry));

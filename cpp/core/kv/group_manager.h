@@ -32,11 +32,14 @@ class GroupManager {
 
   // The longest usable hit among the nodes, in units.
   int32_t HitLength(std::span<const PrefixNode> nodes) const;
+  // Whether all of the nodes are a usable hit for a sequence that computes their last token again and writes nothing.
+  bool CanRepeatLast(std::span<const PrefixNode> nodes) const;
+  // A hit is all of the nodes, and num_computed its tokens: theirs, or one less where the last is computed again.
   // Of the blocks that AttachHit() would take: how many, and how many of them are in the pool's free list.
-  int32_t BlocksInHit(std::span<const PrefixNode> nodes) const;
-  int32_t FreeBlocksInHit(std::span<const PrefixNode> nodes) const;
-  // Puts a hit (all of the nodes) into the empty table of a slot and takes references.
-  void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes);
+  int32_t BlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const;
+  int32_t FreeBlocksInHit(std::span<const PrefixNode> nodes, int32_t num_computed) const;
+  // Puts a hit into the empty table of a slot and takes references.
+  void AttachHit(KvSlot slot, std::span<const PrefixNode> nodes, int32_t num_computed);
 
   // Blocks that a table which covers num_covered tokens (whole entries) takes from the pool to cover `end` tokens.
   int32_t BlocksToGrow(int32_t num_covered, int32_t end) const;
@@ -64,7 +67,7 @@ class GroupManager {
   };
 
   int32_t EntriesFor(int32_t num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
-  int32_t FirstInHit(int32_t entries) const;
+  int32_t FirstInHit(int32_t entries, int32_t num_computed) const;
   BlockId HitBlock(std::span<const PrefixNode> nodes, int32_t entry) const;
 
   std::unique_ptr<KvNeed> need_;

@@ -130,60 +130,75 @@ void KvManager::WalkIndex(std::span<const TokenId> tokens, const ExtraKeys& keys
   }
 }
 
+KvManager::Hit KvManager::CutToHit(std::vector<PrefixNode> nodes, int32_t num_tokens) const {
+  Hit hit;
+  hit.nodes = std::move(nodes);
+  hit.whole = num_tokens > 1 && std::cmp_equal(num_tokens, hit.nodes.size() * block_size_) &&
+              coordinator_.CanRepeatLast(hit.nodes);
+  hit.num_tokens = num_tokens - 1;
+  if (hit.whole) return hit;
+  hit.nodes.resize(std::min<size_t>(hit.nodes.size(), (num_tokens - 1) / block_size_));
+  hit.nodes.resize(coordinator_.HitLength(hit.nodes));
+  hit.num_tokens = static_cast<int32_t>(hit.nodes.size()) * block_size_;
+  return hit;
+}
+
 int32_t KvManager::FindPrefix(KvSlot slot, std::span<const TokenId> tokens) {
-  hit_.nodes.clear();
+  std::vector<PrefixNode> nodes = std::move(hit_.nodes);
+  nodes.clear();
+  hit_ = {};
   hit_.slot = slot;
   Slot& s = slots_[slot];
   if (!s.indexed || !s.read_cache || tokens.empty()) return 0;
-  ExtendHashes(&s, tokens, static_cast<int32_t>(tokens.size()) / block_size_);
-  WalkIndex(tokens, s.keys, s.hashes, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &scratch_.keys,
-            &hit_.nodes);
-  hit_.nodes.resize(coordinator_.HitLength(hit_.nodes));
-  return static_cast<int32_t>(hit_.nodes.size()) * block_size_;
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  ExtendHashes(&s, tokens, num_tokens / block_size_);
+  WalkIndex(tokens, s.keys, s.hashes, num_tokens / block_size_, &scratch_.keys, &nodes);
+  hit_ = CutToHit(std::move(nodes), num_tokens);
+  hit_.slot = slot;
+  return hit_.num_tokens;
 }
 
-void KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t most,
-                       std::vector<PrefixNode>* nodes) const {
+std::vector<PrefixNode> KvManager::LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
+  std::vector<PrefixNode> nodes;
   std::string scratch;
   BlockHash hash = kChainSeed;
   PrefixNode node = kRootNode;
-  for (int32_t i = 0; i < most; ++i) {
+  for (int32_t i = 0; i < static_cast<int32_t>(tokens.size()) / block_size_; ++i) {
     const std::string_view extra = BlockKeys(keys, i, &scratch);
     hash = HashBlock(hash, BlockTokens(tokens, i), extra, hashing_.spec);
     node = index_->Find(node, hash, BlockTokens(tokens, i), extra);
     if (node == kNoNode) break;
-    nodes->push_back(node);
+    nodes.push_back(node);
   }
-  nodes->resize(coordinator_.HitLength(*nodes));
+  return nodes;
 }
 
 int32_t KvManager::CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const {
   if (!hashing_.all || tokens.empty()) return 0;
-  std::vector<PrefixNode> nodes;
-  LookUp(tokens, keys, (static_cast<int32_t>(tokens.size()) - 1) / block_size_, &nodes);
-  return static_cast<int32_t>(nodes.size()) * block_size_;
+  return CutToHit(LookUp(tokens, keys), static_cast<int32_t>(tokens.size())).num_tokens;
 }
 
 bool KvManager::Admit(KvSlot slot, std::span<const TokenId> tokens, int32_t num_hit, int32_t num_new,
                       int32_t num_spare) {
   const auto num_tokens = static_cast<int32_t>(tokens.size());
-  FASTLLM_CHECK(num_hit == 0 || (hit_.slot == slot && num_hit == static_cast<int32_t>(hit_.nodes.size()) * block_size_),
+  FASTLLM_CHECK(num_hit == 0 || (hit_.slot == slot && num_hit == hit_.num_tokens),
                 "a hit of " + std::to_string(num_hit) + " tokens is not what FindPrefix() found for this slot");
   FASTLLM_CHECK(num_new > 0 && num_hit + num_new <= num_tokens, "new tokens out of range");
   FASTLLM_CHECK(table(slot, 0).empty(), "slot " + std::to_string(slot) + " is admitted already");
   EndExpiredPins();
-  const auto nodes = std::span<const PrefixNode>(hit_.nodes).first(num_hit / block_size_);
+  const auto nodes = std::span<const PrefixNode>(hit_.nodes).first(num_hit == 0 ? 0 : hit_.nodes.size());
+  const auto num_covered = static_cast<int32_t>(nodes.size()) * block_size_;
   const int32_t end = num_hit + num_new;
-  const int32_t in_hit = coordinator_.BlocksInHit(nodes);
+  const int32_t in_hit = coordinator_.BlocksInHit(nodes, num_hit);
   const int32_t all_new =
-      std::max(coordinator_.PeakBlocks(num_tokens) - in_hit, coordinator_.BlocksToGrowHit(num_hit, end));
+      std::max(coordinator_.PeakBlocks(num_tokens) - in_hit, coordinator_.BlocksToGrowHit(num_covered, end));
   // Free blocks of the hit leave the free list too.
-  const int32_t needed = all_new + coordinator_.FreeBlocksInHit(nodes);
+  const int32_t needed = all_new + coordinator_.FreeBlocksInHit(nodes, num_hit);
   counts_.shortfall = needed - (pool_.num_free_blocks() - counts_.reserved - num_spare);
   if (counts_.shortfall > 0) return false;
 
   Slot& s = slots_[slot];
-  coordinator_.AttachHit(slot, nodes);
+  coordinator_.AttachHit(slot, nodes, num_hit);
   SetTail(&s, nodes.empty() ? kRootNode : nodes.back());
   s.num_indexed = static_cast<int32_t>(nodes.size());
   s.num_known = num_tokens;
@@ -313,8 +328,8 @@ Result<int32_t> KvManager::PinPrefix(std::span<const TokenId> tokens, const Extr
   }
   if (!hashing_.all) return 0;
   EndExpiredPins();
-  std::vector<PrefixNode> nodes;
-  LookUp(tokens, keys, static_cast<int32_t>(tokens.size()) / block_size_, &nodes);
+  std::vector<PrefixNode> nodes = LookUp(tokens, keys);
+  nodes.resize(coordinator_.HitLength(nodes));
   // Backwards, so that the tail of the prefix is taken before its head.
   for (PrefixNode node : std::views::reverse(nodes)) {
     for (int32_t group = 0; group < num_groups(); ++group) {

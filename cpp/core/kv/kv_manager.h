@@ -43,9 +43,13 @@ class KvManager {
   void Reserve(KvSlot slot, int32_t num_tokens);
 
   // The longest cached prefix of `tokens`, in tokens: whole blocks, and at most tokens.size() - 1, so that at least
-  // one token is left to compute. No side effects on the cache. The slot must hold no blocks. `tokens` must start with
-  // what was passed for this slot before: hashes are kept from call to call.
+  // one token is left to compute. tokens.size() - 1 also where whole blocks hold them all: hit_is_whole() then, and the
+  // last token is computed again, for its logits; nobody writes its KV anew. No side effects on the cache. The slot
+  // must hold no blocks. `tokens` must start with what was passed for this slot before: hashes are kept from call to
+  // call.
   int32_t FindPrefix(KvSlot slot, std::span<const TokenId> tokens);
+  // Whether the blocks of the last FindPrefix()'s hit hold the KV of all tokens. Until Admit().
+  bool hit_is_whole() const { return hit_.slot >= 0 && hit_.whole; }
 
   // What FindPrefix() would find for a new sequence of these tokens. No side effects.
   int32_t CountCachedTokens(std::span<const TokenId> tokens, const ExtraKeys& keys) const;
@@ -117,6 +121,8 @@ class KvManager {
   struct Hit {
     std::vector<PrefixNode> nodes;
     KvSlot slot = -1;
+    int32_t num_tokens = 0;
+    bool whole = false;
   };
   struct Counts {
     int32_t reserved = 0;   // blocks, sum over slots
@@ -133,9 +139,10 @@ class KvManager {
   // The nodes of the first `most` blocks, up to the first that is not in the index.
   void WalkIndex(std::span<const TokenId> tokens, const ExtraKeys& keys, std::span<const BlockHash> hashes,
                  int32_t most, std::string* scratch, std::vector<PrefixNode>* nodes) const;
-  // The same where hashes are not kept, cut to a usable hit.
-  void LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys, int32_t most,
-              std::vector<PrefixNode>* nodes) const;
+  // The same for all whole blocks where hashes are not kept.
+  std::vector<PrefixNode> LookUp(std::span<const TokenId> tokens, const ExtraKeys& keys) const;
+  // Cuts the nodes that were found for num_tokens tokens to a usable hit, and says what it is.
+  Hit CutToHit(std::vector<PrefixNode> nodes, int32_t num_tokens) const;
   bool GrowTables(KvSlot slot, int32_t num_computed, int32_t num_in_flight, int32_t end,
                   std::vector<std::vector<BlockId>>* new_blocks);
   void IndexFullBlocks(KvSlot slot, std::span<const TokenId> tokens, int32_t num_computed);

@@ -16,6 +16,7 @@ class FullNeed final : public KvNeed {
 
   int32_t FirstNeeded(int32_t) const override { return 0; }
   int32_t EntriesForHit() const override { return kAll; }
+  bool CanRepeatLast() const override { return true; }
   int32_t FirstGrown(int32_t) const override { return 0; }
   int32_t PeakBlocks(int32_t num_tokens) const override { return CeilDiv(num_tokens, block_size_); }
 
@@ -32,6 +33,7 @@ class SlidingWindowNeed final : public KvNeed {
     return std::max(0, num_settled - (window_ - 1)) / block_size_;
   }
   int32_t EntriesForHit() const override { return CeilDiv(window_ - 1, block_size_); }
+  bool CanRepeatLast() const override { return true; }
   int32_t FirstGrown(int32_t) const override { return 0; }
   int32_t PeakBlocks(int32_t num_tokens) const override {
     const int32_t all = CeilDiv(num_tokens, block_size_);
@@ -53,6 +55,7 @@ class StateNeed final : public KvNeed {
 
   int32_t FirstNeeded(int32_t num_settled) const override { return std::max(0, num_settled - 1) / block_size_; }
   int32_t EntriesForHit() const override { return 1; }
+  bool CanRepeatLast() const override { return false; }
   int32_t FirstGrown(int32_t end) const override { return std::max(0, end / block_size_ - 1); }
   int32_t PeakBlocks(int32_t num_tokens) const override {
     // The start state of a step in flight, and a checkpoint and a last state each of that step and the next.

@@ -24,6 +24,10 @@ class KvNeed {
   // cached for a prefix hit that ends at the boundary. FirstNeeded(n * block_size) is n minus this, or 0.
   virtual int32_t EntriesForHit() const = 0;
 
+  // Whether the last token before a block boundary can be computed again beside the blocks up to there, without writing
+  // to them: it reads the entries from FirstNeeded(boundary - 1) on.
+  virtual bool CanRepeatLast() const = 0;
+
   // A step whose tokens end before token `end` needs blocks in the entries that are new in it from this one on;
   // earlier new entries hold the null block.
   virtual int32_t FirstGrown(int32_t end) const = 0;
@@ -44,7 +48,8 @@ class KvNeed {
 //     the checkpoints that prefixes can be hit at), and the state after token end - 1 to the last entry;
 //   - the start state is read before anything is written: the last entry is written in place step by step.
 // The table has the checkpoint of the last block boundary of a step and its last entry; others are null. A hit needs
-// the entry that ends at the boundary. States are not taken back: rejected draft tokens need a design of their own.
+// the entry that ends at the boundary. States are not taken back, so the last token is not repeated, and rejected draft
+// tokens need a design of their own.
 std::unique_ptr<KvNeed> MakeKvNeed(const KvGroupSpec& spec, int32_t block_size, int32_t max_step_tokens);
 
 // Ok when the spec can be used with prefixes cached in units of `block_size` tokens; else names the value.

@@ -168,7 +168,7 @@ bool Scheduler::Impl::MayFitNow(SeqSlot slot) const {
 }
 
 void Scheduler::Impl::ScheduleWaiting() {
-  while (!waiting.empty() && step.budget > 0 && step.prompt_budget > 0 && running.size() < config.max_num_seqs &&
+  while (!waiting.empty() && step.budget > 0 && running.size() < config.max_num_seqs &&
          std::cmp_less(step.slots.size(), step.most_rows)) {
     const SeqSlot slot = waiting.front();
     // A token sampled before its preemption must come back first: the executor gets all tokens anew.
@@ -183,7 +183,8 @@ bool Scheduler::Impl::Admit(SeqSlot slot) {
   ++counters.prefix_lookups;
   const int32_t num_left = seq.num_tokens() - num_hit;
   const int32_t num_new = NumNewTokens(num_left);
-  if (num_new < num_left && !config.enable_chunked_prefill) return false;
+  if (num_new == 0 || (num_new < num_left && !config.enable_chunked_prefill)) return false;
+  const bool repeats_last = kv.hit_is_whole();
   if (!kv.Admit(slot, seq.tokens, num_hit, num_new, SpareBlocks())) {
     blocked = {slot, AvailableBlocks(), kv.num_units_indexed(), kv.last_shortfall()};
     return false;
@@ -204,8 +205,8 @@ bool Scheduler::Impl::Admit(SeqSlot slot) {
   seq.num_computed_tokens = num_hit;
   if (record.first_step_id == 0) record.first_step_id = last_step_id + 1;
   record.known_to_executor = true;
-  step.plan->added.push_back(
-      {record.id, seq.tokens, record.num_prompt_tokens, num_hit, MakeSamplingSpec(*seq.request), kv.Tables(slot)});
+  step.plan->added.push_back({record.id, seq.tokens, record.num_prompt_tokens, num_hit, MakeSamplingSpec(*seq.request),
+                              kv.Tables(slot), repeats_last});
   AddRow(slot, num_left, num_new);
   return true;
 }

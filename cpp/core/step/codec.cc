@@ -31,7 +31,7 @@ void VisitMembers(S& s, auto&& v) {
 }
 template <Is<NewSequence> S>
 void VisitMembers(S& s, auto&& v) {
-  v(s.id, s.tokens, s.num_prompt_tokens, s.num_computed_tokens, s.sampling, s.block_ids);
+  v(s.id, s.tokens, s.num_prompt_tokens, s.num_computed_tokens, s.sampling, s.block_ids, s.repeats_last);
 }
 template <Is<SequenceDiff> S>
 void VisitMembers(S& s, auto&& v) {

@@ -16,7 +16,7 @@
 
 namespace fastllm {
 
-inline constexpr uint16_t kStepCodecVersion = 2;
+inline constexpr uint16_t kStepCodecVersion = 3;
 inline constexpr size_t kStepHeaderBytes = 16;
 
 std::string EncodeStepPlan(const StepPlan& plan);

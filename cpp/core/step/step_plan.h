@@ -70,6 +70,9 @@ struct NewSequence {
   int32_t num_computed_tokens = 0;  // prefix-cache hit: KV already there for these
   SamplingSpec sampling;
   std::vector<std::vector<BlockId>> block_ids;  // [kv_group][block], covers computed + scheduled tokens
+  // num_computed_tokens is one less than the known ones, and the KV of the last is there as well, in a block that
+  // others may read: it is computed for its logits, reads its own KV from the cache and writes none.
+  bool repeats_last = false;
 };
 
 // Blocks added to the tables of a sequence that the executor knows. num_computed_tokens is repeated so that both

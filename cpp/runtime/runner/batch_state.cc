@@ -44,6 +44,10 @@ Status BatchState::Add(const NewSequence& s) {
   if (s.num_computed_tokens < 0 || s.num_computed_tokens >= count) {
     return BadPlan(s.id, "has " + Num(s.num_computed_tokens) + " computed tokens of " + Num(count));
   }
+  if (s.repeats_last && s.num_computed_tokens != count - 1) {
+    return BadPlan(s.id, "repeats its last token and has " + Num(s.num_computed_tokens) + " computed tokens of " +
+                             Num(count) + "; must be all but one");
+  }
   const auto bad = [this](TokenId t) { return t < 0 || t >= limits_.vocab_size; };
   for (const TokenId t : s.tokens) {
     if (bad(t))
@@ -68,6 +72,7 @@ Status BatchState::Add(const NewSequence& s) {
   sequence->tokens = s.tokens;
   sequence->num_prompt_tokens = s.num_prompt_tokens;
   sequence->num_computed_tokens = s.num_computed_tokens;
+  sequence->num_cached_tokens = s.num_computed_tokens + (s.repeats_last ? 1 : 0);
   sequence->sampling = s.sampling;
   sequence->blocks = s.block_ids[0];
   sequence->slot = free_slots_.back();

@@ -20,6 +20,7 @@ struct RunnerSequence {
   std::vector<TokenId> tokens;  // prompt, then output; sampled ids are appended here, kUnknownToken until they are back
   int32_t num_prompt_tokens = 0;
   int32_t num_computed_tokens = 0;
+  int32_t num_cached_tokens = 0;  // the KV of these was there when the sequence came, and others may read it
   SamplingSpec sampling;
   std::vector<BlockId> blocks;                // the table of the one KV group
   std::unique_ptr<LogitsState> logits_state;  // with sampling.logits
@@ -29,6 +30,12 @@ struct RunnerSequence {
   int64_t tallied = 0;                        // of its tokens, counted on the device: see TokenTallies
 
   int32_t num_output_tokens() const { return static_cast<int32_t>(tokens.size()) - num_prompt_tokens; }
+
+  // Where the KV of a token goes that is computed: block * block_size + row, or -1 where it is not written.
+  int64_t SlotOf(int32_t position, int32_t block_size) const {
+    if (position < num_cached_tokens) return -1;
+    return int64_t{blocks[position / block_size]} * block_size + position % block_size;
+  }
 };
 
 struct BatchLimits {

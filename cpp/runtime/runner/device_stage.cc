@@ -26,7 +26,7 @@ void FillTokens(const BatchRow& row, const BatchLimits& l, const StageLayout& o,
     const TokenId id = s.tokens[position];
     planned[i] = id >= 0 ? id : -1 - s.slot;  // sampled by a step whose result has not come back
     positions[i] = position;
-    slots[i] = int64_t{s.blocks[position / l.block_size]} * l.block_size + position % l.block_size;
+    slots[i] = s.SlotOf(position, l.block_size);
   }
 }
 

@@ -24,7 +24,7 @@ void StepBuffers::FillRow(const BatchRow& row, int32_t first_token, int32_t inde
   for (int32_t i = 0; i < row.num_tokens; ++i) {
     const int32_t position = begin + i;
     positions_[first_token + i] = position;
-    slot_mapping_[first_token + i] = int64_t{s.blocks[position / block_size_]} * block_size_ + position % block_size_;
+    slot_mapping_[first_token + i] = s.SlotOf(position, block_size_);
   }
   seq_len_[index] = begin + row.num_tokens;
   std::copy(s.blocks.begin(), s.blocks.end(), block_table_.data() + static_cast<size_t>(index) * max_blocks_);

@@ -250,6 +250,12 @@ const BadPlan kBadPlans[] = {
     {"TooManyBlocks", [](StepPlan& p) { p.added[0].block_ids[0].assign(25, 3); }, "has 25 blocks"},
     {"TwoGroups", [](StepPlan& p) { p.added[0].block_ids.resize(2); }, "2 KV groups"},
     {"AllComputed", [](StepPlan& p) { p.added[0].num_computed_tokens = 9; }, "9 computed tokens of 9"},
+    {"RepeatsMoreThanOne",
+     [](StepPlan& p) {
+       p.added[0].num_computed_tokens = 7;
+       p.added[0].repeats_last = true;
+     },
+     "repeats its last token and has 7 computed tokens of 9"},
     {"NoPrompt", [](StepPlan& p) { p.added[0].num_prompt_tokens = 0; }, "0 prompt tokens"},
     {"UpdateUnknown", [](StepPlan& p) { p.diffs.push_back({5, 0, {{}}}); }, "is updated but not known"},
     {"UpdateAdded", [](StepPlan& p) { p.diffs.push_back({1, 0, {{}}}); }, "is described twice"},
