@@ -110,9 +110,11 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const
   if (choice.options.placement.device != ops::Device::kCpu) {
     const runtime::Placement& placement = choice.options.placement;
     const int64_t row_bytes = source.config.hidden_size * ops::DTypeSize(placement.dtype);
-    threads.join = [join =
-                        runtime::DeviceRanksOptions{placement, choice.options.sched.max_num_batched_tokens, row_bytes}](
-                       runtime::Ranks* ranks) { return runtime::JoinDeviceRanks(join, ranks); };
+    threads.join = [join = runtime::DeviceRanksOptions{placement, choice.options.sched.max_num_batched_tokens,
+                                                       row_bytes, timeout}](runtime::Ranks* ranks,
+                                                                            const runtime::AnnounceFn& announce) {
+      return runtime::JoinDeviceRanks(join, ranks, announce);
+    };
   }
   return runtime::MakeThreadsExecutor(std::move(source), choice.options, threads, phases);
 }

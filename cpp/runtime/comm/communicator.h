@@ -82,6 +82,9 @@ class Communicator {
   // Breaks the group: all that wait in it, on any rank, and all later calls get `why`, unless it was broken before.
   // From any thread. `why` is an error that names the rank.
   virtual void Abort(const Status& why) = 0;
+
+  // Why the group is broken, as far as it is known here without a call, or ok. From any thread.
+  virtual Status broken() const { return Status::Ok(); }
 };
 
 }  // namespace fastllm::runtime

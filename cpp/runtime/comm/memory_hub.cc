@@ -69,6 +69,7 @@ class MemoryCommunicator : public Communicator {
   }
 
   void Abort(const Status& why) override { group_->Break(why); }
+  Status broken() const override { return group_->broken(); }
 
  private:
   template <typename Work>

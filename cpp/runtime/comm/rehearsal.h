@@ -47,6 +47,7 @@ class Rehearsal : public Communicator {
   }
   Status Barrier(const ops::OpContext& context) override { return live_ ? inner_->Barrier(context) : Status::Ok(); }
   void Abort(const Status& why) override { inner_->Abort(why); }
+  Status broken() const override { return inner_->broken(); }
 
  private:
   const std::shared_ptr<Communicator> inner_;

@@ -45,6 +45,7 @@ class ShmGroup : public Communicator {
   Status Recv(const ops::OpContext& context, void* data, int64_t count, CommType type, int32_t from) override;
   Status Barrier(const ops::OpContext& context) override;
   void Abort(const Status& why) override { team_->Break(why); }
+  Status broken() const override { return team_->broken(); }
 
  private:
   struct alignas(64) Seat {

@@ -12,9 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/device/join_ranks.h"
 #include "runtime/device/nccl_communicator.h"
-#include "runtime/device/peer_communicator.h"
-#include "runtime/tensor/tensors.h"
 #endif
 
 namespace fastllm::runtime {
@@ -50,58 +49,41 @@ Result<std::shared_ptr<Communicator>> JoinNccl(const Ranks& ranks) {
   return std::shared_ptr<Communicator>(std::move(nccl));
 }
 
-// NCCL connects the ranks when calls of a size come for the first time, which waits for what runs on the device.
-Status WarmUp(const ops::DeviceApi& device, const Placement& placement, Communicator* ranks) {
-  constexpr int64_t kLeast = int64_t{1} << 10, kMost = int64_t{16} << 20;  // bytes
-  const at::Tensor in = Empty({kMost}, placement.Options(at::kByte));
-  const at::Tensor out = Empty({kMost * ranks->size()}, placement.Options(at::kByte));
-  const ops::OpContext context{device.CreateStream(), 1};
-  Status status;
-  for (int64_t bytes = kLeast; bytes <= kMost && status.ok(); bytes *= 4) {
-    const int64_t count = bytes / CommTypeSize(CommType::kBF16);
-    status = ranks->AllReduceSum(context, in.mutable_data_ptr(), count, CommType::kBF16);
-    if (!status.ok()) break;
-    status = ranks->AllGather(context, in.const_data_ptr(), out.mutable_data_ptr(),
-                              bytes / CommTypeSize(CommType::kF32), CommType::kF32);
-  }
-  device.Synchronize(context.stream);
-  device.DestroyStream(context.stream);
-  return status;
-}
-
-Status Join(const ops::DeviceApi& device, const DeviceRanksOptions& o, Ranks* ranks) {
-  const int32_t number = ranks->topology.rank;
-  device.Use(number);
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(number), /*force=*/true);
-  FASTLLM_ASSIGN_OR_RETURN(auto nccl, JoinNccl(*ranks));
-  PeerOptions options;
-  options.placement = o.placement;
-  options.name = ranks->topology.name();
-  options.reduce_of = ops::CudaPeerReduce;
-  options.reduce_norm_of = ops::CudaPeerReduceNorm;
-  options.argmax = ops::CudaPeerArgmax();
-  options.reach = ops::CudaReachPeer;
-  options.rows = o.rows;
-  options.row_bytes = o.row_bytes;
-  options.rows_norm_of = ops::CudaPeerRowsNorm;
-  FASTLLM_RETURN_IF_ERROR(WarmUp(device, o.placement, nccl.get()));
-  FASTLLM_ASSIGN_OR_RETURN(ranks->tensor, MakePeerCommunicator(*ranks->host, std::move(nccl), options));
-  return ranks->host->Barrier({});
+JoinPlan PlanOf(const DeviceRanksOptions& o, const Ranks& ranks, const AnnounceFn& announce) {
+  JoinPlan plan;
+  plan.connect = JoinNccl;
+  plan.timeout = o.timeout;
+  plan.announce = announce;
+  PeerOptions& peers = plan.peers;
+  peers.placement = o.placement;
+  peers.name = ranks.topology.name();
+  peers.reduce_of = ops::CudaPeerReduce;
+  peers.reduce_norm_of = ops::CudaPeerReduceNorm;
+  peers.argmax = ops::CudaPeerArgmax();
+  peers.reach = ops::CudaReachPeer;
+  peers.rows = o.rows;
+  peers.row_bytes = o.row_bytes;
+  peers.rows_norm_of = ops::CudaPeerRowsNorm;
+  return plan;
 }
 
 }  // namespace
 
-Status JoinDeviceRanks(const DeviceRanksOptions& options, Ranks* ranks) {
+Status JoinDeviceRanks(const DeviceRanksOptions& options, Ranks* ranks, const AnnounceFn& announce) {
   if (ranks->topology.sizes.tensor == 1) return Status::Ok();
   FASTLLM_RETURN_IF_ERROR(CheckDeviceRanks(options.placement, ranks->topology.world()));
   try {
-    return Join(*ops::FindDevice(options.placement.device), options, ranks);
+    const ops::DeviceApi& device = *ops::FindDevice(options.placement.device);
+    const int32_t number = ranks->topology.rank;
+    device.Use(number);
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(number), /*force=*/true);
+    return JoinRanks(device, PlanOf(options, *ranks, announce), ranks);
   } catch (const std::exception& e) {
     return Status::Internal(std::string("joining the other devices failed: ") + e.what());
   }
 }
 #else
-Status JoinDeviceRanks(const DeviceRanksOptions& options, Ranks* ranks) {
+Status JoinDeviceRanks(const DeviceRanksOptions& options, Ranks* ranks, const AnnounceFn& /*announce*/) {
   return CheckDeviceRanks(options.placement, ranks->topology.world());
 }
 #endif

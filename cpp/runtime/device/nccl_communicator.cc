@@ -5,9 +5,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <mutex>
-#include <thread>
 #include <utility>
+
+#include "runtime/comm/call_gate.h"
 
 namespace fastllm::runtime {
 namespace {
@@ -83,14 +83,12 @@ int TypeOf(CommType type) {
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(const Nccl& nccl, NcclComm comm, int32_t rank, std::vector<std::string> names)
-      : nccl_(nccl), comm_(comm), rank_(rank), names_(std::move(names)), word_(at::zeros({1}, at::kCUDA)) {}
+  // word: one float on the device.
+  NcclCommunicator(const Nccl& nccl, NcclComm comm, int32_t rank, std::vector<std::string> names, at::Tensor word)
+      : nccl_(nccl), comm_(comm), rank_(rank), names_(std::move(names)), word_(std::move(word)) {}
 
   // Not ncclCommDestroy(): that waits for ranks that may be gone.
-  ~NcclCommunicator() override {
-    Abort(Status::Unavailable(names_[rank_] + " has ended"));
-    ending_.join();
-  }
+  ~NcclCommunicator() override { Abort(Status::Unavailable(names_[rank_] + " has ended")); }
 
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return static_cast<int32_t>(names_.size()); }
@@ -124,43 +122,34 @@ class NcclCommunicator : public Communicator {
     return AllReduceSum(context, word_.data_ptr(), 1, CommType::kF32);
   }
 
+  // Ends the kernels that wait for other ranks, and calls that do; then waits for graphs that hold such kernels to be
+  // destroyed: by the aborting thread, perhaps, so not on that.
   void Abort(const Status& why) override {
-    const std::lock_guard lock(mutex_);
-    Break(why);
+    gate_.Close(why, [abort = nccl_.comm_abort, comm = comm_] { abort(comm); });
   }
+  Status broken() const override { return gate_.closed(); }
 
  private:
   template <typename Work>
   Status Call(const char* what, const Work& work) {
-    const std::lock_guard lock(mutex_);
-    if (!broken_.ok()) return broken_;
+    FASTLLM_RETURN_IF_ERROR(gate_.Enter());
     NcclResult earlier = kSuccess;
     NcclResult result = nccl_.comm_get_async_error(comm_, &earlier);
     if (result == kSuccess && earlier != kInProgress) result = earlier;
     if (result == kSuccess) result = work(comm_);
+    gate_.Leave();
     if (result == kSuccess) return Status::Ok();
-    Break(Status::Unavailable(names_[rank_] + ": " + what + " among " + std::to_string(size()) +
+    Abort(Status::Unavailable(names_[rank_] + ": " + what + " among " + std::to_string(size()) +
                               " ranks failed: " + nccl_.get_error_string(result)));
-    return broken_;
-  }
-
-  void Break(const Status& why) {
-    if (!broken_.ok()) return;
-    broken_ = why;
-    // Ends the kernels that wait for other ranks, and then waits for graphs that hold such kernels to be destroyed: by
-    // this thread, perhaps.
-    ending_ = std::thread([abort = nccl_.comm_abort, comm = comm_] { abort(comm); });
-    comm_ = nullptr;
+    return gate_.closed();
   }
 
   const Nccl& nccl_;
-  std::mutex mutex_;
-  NcclComm comm_;
-  Status broken_;
-  std::thread ending_;
+  const NcclComm comm_;
   int32_t rank_;
   std::vector<std::string> names_;
   at::Tensor word_;
+  CallGate gate_;  // goes first: the end of the others waits for that of the communicator
 };
 
 }  // namespace
@@ -180,12 +169,15 @@ Result<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclId& id, int
   if (!Library().ok()) return Library().status();
   UniqueId own;
   std::copy(id.begin(), id.end(), own.bytes);
+  // Now: once there is a group, others may wait on their devices while this one is asked for memory.
+  at::Tensor word = at::zeros({1}, at::kCUDA);
   NcclComm comm = nullptr;
   const NcclResult result = Library()->comm_init_rank(&comm, static_cast<int>(names.size()), own, rank);
   if (result != kSuccess) {
     return Status::Unavailable(names[rank] + " cannot join its group: " + Library()->get_error_string(result));
   }
-  return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(*Library(), comm, rank, std::move(names)));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<NcclCommunicator>(*Library(), comm, rank, std::move(names), std::move(word)));
 }
 
 }  // namespace fastllm::runtime

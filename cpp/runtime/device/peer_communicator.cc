@@ -152,6 +152,10 @@ class PeerCommunicator : public Communicator {
     stop_.Stop();
     rest_->Abort(why);
   }
+  Status broken() const override {
+    const std::lock_guard lock(mutex_);
+    return broken_;
+  }
 
  private:
   bool FitsUnits(int64_t rows, int64_t hidden, CommType type) const {
@@ -164,11 +168,6 @@ class PeerCommunicator : public Communicator {
   bool FitsRows(int64_t rows, int64_t hidden, CommType type) const {
     if (type > CommType::kBF16 || rows_.norm[static_cast<size_t>(type)] == nullptr) return false;
     return rows <= rows_.boxes.rows && hidden * CommTypeSize(type) == rows_.boxes.row_bytes;
-  }
-
-  Status broken() const {
-    const std::lock_guard lock(mutex_);
-    return broken_;
   }
 
   const std::shared_ptr<Communicator> rest_;

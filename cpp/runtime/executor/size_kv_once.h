@@ -23,7 +23,7 @@ class SizeKvOnce {
   Result<KvConfig> Ask(const DeviceMemoryUse& use) {
     std::unique_lock lock(mutex_);
     if (!least_ || use.free_bytes < least_->free_bytes) least_ = use;
-    if (--missing_ == 0) {
+    if (--missing_ == 0 && !answer_) {
       answer_ = size_kv_(*least_);
       changed_.notify_all();
     }

@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "runtime/comm/memory_hub.h"
-#include "runtime/executor/size_kv_once.h"
+#include "runtime/executor/rank_threads.h"
 #include "runtime/runner/make_runner.h"
 
 namespace fastllm::runtime {
@@ -27,164 +26,9 @@ constexpr std::chrono::seconds kGrace{1};
 // Looks at the event that is waited for between looks at everything else.
 constexpr uint64_t kLooksBetween = 1024;
 
-// Everything that the threads use, so that one which never comes back finds it still there.
-struct Shared {
-  // A plan on its way through the ranks: plan i is in slot i mod their number.
-  struct Slot {
-    StepPlan plan;
-    std::vector<SampledId> learned;  // by the stages that do not sample, before this plan
-    std::vector<PendingStep> steps;  // of each rank
-  };
-  struct Rank {
-    uint64_t done = 0;  // plans that it has launched
-    bool loaded = false;
-    bool ended = false;
-  };
-
-  explicit Shared(std::unique_ptr<MemoryHub> hub_of_all, size_t num_slots, int32_t world)
-      : hub(std::move(hub_of_all)), slots(num_slots), ranks(world) {
-    for (Slot& slot : slots) slot.steps.resize(world);
-  }
-
-  Status Failure() {
-    const std::lock_guard lock(mutex);
-    return failure;
-  }
-  // Mutex held.
-  uint64_t NumDone() const { return std::ranges::min_element(ranks, {}, &Rank::done)->done; }
-  uint64_t Progress() const {
-    uint64_t sum = 0;
-    for (const Rank& r : ranks) sum += r.done;
-    return sum;
-  }
-  bool All(bool Rank::*flag) const {
-    return std::ranges::all_of(ranks, [flag](const Rank& r) { return r.*flag; });
-  }
-
-  // The first failure stays, and wakes everybody.
-  void Fail(const RankTopology& topology, const Status& why) {
-    Status named = why;
-    if (!why.message().starts_with("rank ")) named = Status(why.code(), topology.name() + ": " + why.message());
-    {
-      std::unique_lock lock(mutex);
-      // What ranks say of an abort while it is looked for the one to blame is not to be heard.
-      changed.wait(lock, [this] { return judge == std::thread::id() || judge == std::this_thread::get_id(); });
-      if (failure.ok()) failure = named;
-      named = failure;
-    }
-    if (size_kv != nullptr) size_kv->Break(named);
-    Abort(named);
-    changed.notify_all();
-  }
-
-  // Ends the waits of ranks for each other.
-  void Abort(const Status& why) {
-    hub->Abort(why);
-    AbortDevices(why);
-  }
-  void AbortDevices(const Status& why) {
-    std::vector<std::shared_ptr<Communicator>> own;
-    {
-      const std::lock_guard lock(mutex);
-      aborted = why;
-      own = joined;
-    }
-    for (const auto& communicator : own) communicator->Abort(why);
-  }
-
-  // On a rank's thread.
-  Status Join(Ranks* ranks) {
-    if (!join) return Status::Ok();
-    ranks->host = ranks->tensor;
-    FASTLLM_RETURN_IF_ERROR(join(ranks));
-    Status why;
-    {
-      const std::lock_guard lock(mutex);
-      for (const auto& communicator : {ranks->tensor, ranks->pipeline}) {
-        if (communicator != nullptr) joined.push_back(communicator);
-      }
-      why = aborted;
-    }
-    if (!why.ok()) Abort(why);  // which has not met these
-    return why;
-  }
-
-  std::unique_ptr<MemoryHub> hub;
-  std::unique_ptr<SizeKvOnce> size_kv;
-  std::function<Status(Ranks*)> join;
-  std::vector<std::shared_ptr<Communicator>> joined;
-  Status aborted;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Slot> slots;
-  std::vector<Rank> ranks;
-  uint64_t submitted = 0;
-  Status failure;
-  std::thread::id judge;  // the thread that looks for the rank to blame, if one does
-  bool stop = false;
-};
-
-// The life of one rank, on its thread.
-class RankLife {
- public:
-  RankLife(std::shared_ptr<Shared> shared, RankRunnerFactory make_runner, RunnerOptions options)
-      : shared_(std::move(shared)), make_runner_(std::move(make_runner)), options_(std::move(options)) {}
-
-  void Run(ModelSource source, PhaseSeconds* phases) {
-    try {
-      Live(std::move(source), phases);
-    } catch (const std::exception& e) {
-      shared_->Fail(topology(), Status::Internal(e.what()));
-    } catch (...) {
-      shared_->Fail(topology(), Status::Internal("an exception of unknown type"));
-    }
-    const std::lock_guard lock(shared_->mutex);
-    own().loaded = own().ended = true;
-    shared_->changed.notify_all();
-  }
-
- private:
-  const RankTopology& topology() const { return options_.ranks.topology; }
-  Shared::Rank& own() const { return shared_->ranks[topology().rank]; }
-
-  void Live(ModelSource source, PhaseSeconds* phases) {
-    if (const Status status = shared_->Join(&options_.ranks); !status.ok()) return shared_->Fail(topology(), status);
-    auto runner = make_runner_(std::move(source), options_, phases);
-    if (!runner.ok()) return shared_->Fail(topology(), runner.status());
-    {
-      const std::lock_guard lock(shared_->mutex);
-      own().loaded = true;
-      shared_->changed.notify_all();
-    }
-    Loop(**runner);
-  }
-
-  void Loop(StepRunner& runner) {
-    std::unique_lock lock(shared_->mutex);
-    for (;;) {
-      shared_->changed.wait(
-          lock, [this] { return shared_->stop || !shared_->failure.ok() || own().done < shared_->submitted; });
-      if (shared_->stop || !shared_->failure.ok()) return;
-      Shared::Slot& slot = shared_->slots[own().done % shared_->slots.size()];
-      lock.unlock();
-      PendingStep& step = slot.steps[topology().rank];
-      if (!topology().last_stage() && !slot.learned.empty()) runner.Learn(slot.learned);
-      runner.Launch(slot.plan, &step);
-      if (!step.result.status.ok()) return shared_->Fail(topology(), step.result.status);
-      lock.lock();
-      ++own().done;
-      shared_->changed.notify_all();
-    }
-  }
-
-  std::shared_ptr<Shared> shared_;
-  RankRunnerFactory make_runner_;
-  RunnerOptions options_;
-};
-
 class ThreadsExecutor : public Executor {
  public:
-  ThreadsExecutor(std::shared_ptr<Shared> shared, const RankThreadsOptions& threads)
+  ThreadsExecutor(std::shared_ptr<RankThreads> shared, const RankThreadsOptions& threads)
       : shared_(std::move(shared)), topology_{threads.sizes, 0}, timeout_(threads.timeout) {}
 
   ~ThreadsExecutor() override {
@@ -195,11 +39,12 @@ class ThreadsExecutor : public Executor {
     // A rank may wait for one that has stopped before the same plan.
     shared_->Abort(Status::Unavailable("the executor ends"));
     lock.lock();
-    const auto ended = [this] { return shared_->All(&Shared::Rank::ended); };
+    const auto ended = [this] { return shared_->All(&RankThreads::Rank::ended); };
     // Healthy ranks come to the end of what they do; after a failure one of them may never.
     if (shared_->failure.ok()) {
       shared_->changed.wait(lock, ended);
     } else {
+      shared_->changed.wait_for(lock, timeout_, [this] { return !shared_->AnyLoads(); });
       shared_->changed.wait_for(lock, kFarewell, ended);
     }
     for (size_t r = 0; r < threads_.size(); ++r) {
@@ -222,19 +67,21 @@ class ThreadsExecutor : public Executor {
         own.size_kv = [shared = shared_.get()](const DeviceMemoryUse& use) { return shared->size_kv->Ask(use); };
       }
       threads_.emplace_back(
-          [life = RankLife(shared_, make_runner, std::move(own)), source,
-           own_phases = r == 0 ? phases : nullptr]() mutable { life.Run(std::move(source), own_phases); });
+          [life = RankLife(shared_, make_runner, std::move(own)), source]() mutable { life.Run(std::move(source)); });
     }
     std::unique_lock lock(shared_->mutex);
-    shared_->changed.wait(lock, [this] { return shared_->All(&Shared::Rank::loaded); });
-    return shared_->failure;
+    AwaitJoined(lock);
+    shared_->changed.wait(lock, [this] { return !shared_->failure.ok() || shared_->All(&RankThreads::Rank::loaded); });
+    if (!shared_->failure.ok()) return shared_->failure;
+    if (phases != nullptr) phases->insert(phases->end(), shared_->phases.begin(), shared_->phases.end());
+    return Status::Ok();
   }
 
   void Submit(const StepPlan& plan) override {
     const std::lock_guard lock(shared_->mutex);
     FASTLLM_CHECK(shared_->submitted - taken_ < shared_->slots.size(),
                   "more plans in flight than the executor has places");
-    Shared::Slot& slot = shared_->slots[shared_->submitted++ % shared_->slots.size()];
+    RankThreads::Slot& slot = shared_->slots[shared_->submitted++ % shared_->slots.size()];
     slot.plan = plan;
     std::swap(slot.learned, learned_);
     learned_.clear();
@@ -275,6 +122,20 @@ class ThreadsExecutor : public Executor {
   }
 
  private:
+  // Until all ranks have joined, or something has failed. What they do meanwhile keeps the time itself; twice as long
+  // is for calls that do not come back.
+  void AwaitJoined(std::unique_lock<std::mutex>& lock) {
+    const auto settled = [this] { return !shared_->failure.ok() || shared_->All(&RankThreads::Rank::joined); };
+    if (shared_->changed.wait_for(lock, 2 * timeout_, settled)) return;
+    const auto late = std::ranges::find(shared_->ranks, false, &RankThreads::Rank::joined) - shared_->ranks.begin();
+    lock.unlock();
+    const RankTopology culprit{topology_.sizes, shared_->hub->Culprit(static_cast<int32_t>(late))};
+    shared_->Fail(culprit,
+                  Status(StatusCode::kDeadlineExceeded, culprit.name() + " did not join the other ranks within " +
+                                                            std::to_string(2 * timeout_.count()) + " ms"));
+    lock.lock();
+  }
+
   // Until all ranks have passed the oldest step, or something has failed.
   void AwaitOldest(std::unique_lock<std::mutex>& lock) {
     for (;;) {
@@ -282,7 +143,8 @@ class ThreadsExecutor : public Executor {
       const auto passed = [this] { return !shared_->failure.ok() || shared_->NumDone() > taken_; };
       if (shared_->changed.wait_for(lock, timeout_, passed)) return;
       if (shared_->Progress() != before) continue;
-      const auto slowest = std::ranges::min_element(shared_->ranks, {}, &Shared::Rank::done) - shared_->ranks.begin();
+      const auto slowest =
+          std::ranges::min_element(shared_->ranks, {}, &RankThreads::Rank::done) - shared_->ranks.begin();
       lock.unlock();
       const RankTopology culprit{topology_.sizes, shared_->hub->Culprit(static_cast<int32_t>(slowest))};
       Status why(StatusCode::kDeadlineExceeded,
@@ -339,7 +201,7 @@ class ThreadsExecutor : public Executor {
     shared_->changed.notify_all();
   }
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<RankThreads> shared_;
   RankTopology topology_;
   std::chrono::milliseconds timeout_;
   std::vector<std::thread> threads_;
@@ -352,8 +214,8 @@ class ThreadsExecutor : public Executor {
 Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const RunnerOptions& options,
                                                       const RankThreadsOptions& threads, PhaseSeconds* phases) {
   FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(threads.sizes, threads.timeout));
-  auto shared =
-      std::make_shared<Shared>(std::move(hub), static_cast<size_t>(threads.sizes.pipeline) + 1, threads.sizes.world());
+  auto shared = std::make_shared<RankThreads>(std::move(hub), static_cast<size_t>(threads.sizes.pipeline) + 1,
+                                              threads.sizes.world());
   shared->join = threads.join;
   if (options.size_kv) shared->size_kv = std::make_unique<SizeKvOnce>(threads.sizes.world(), options.size_kv);
   RankRunnerFactory make_runner = threads.make_runner;

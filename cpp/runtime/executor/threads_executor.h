@@ -7,6 +7,7 @@
 
 #include "core/engine/executor.h"
 #include "fastllm/status.h"
+#include "runtime/comm/ranks.h"
 #include "runtime/comm/topology.h"
 #include "runtime/models/model_config.h"
 #include "runtime/runner/runner_options.h"
@@ -25,8 +26,9 @@ struct RankThreadsOptions {
   RankRunnerFactory make_runner;  // null: MakeStepRunner()
   // Called on each rank's thread before its runner is made: may put communicators of devices in place of those in
   // memory, which it can use to meet the other ranks (and which Ranks::host keeps). Those that it puts there are
-  // aborted when a rank fails and when the executor ends. Null: does nothing.
-  std::function<Status(Ranks*)> join = nullptr;
+  // aborted when a rank fails and when the executor ends, and before it has come back those that it announces. A rank
+  // that has not come back after twice the timeout is named. Null: does nothing.
+  std::function<Status(Ranks*, const AnnounceFn& announce)> join = nullptr;
 };
 
 // Loads every rank's share of the model and starts the threads. options.num_threads is what all ranks have together:
@@ -34,7 +36,8 @@ struct RankThreadsOptions {
 // Phases are those of rank 0. In flight: as many steps as there are pipeline stages, and one more.
 //
 // When a rank fails, throws or is not heard of in time, Wait() gives an error that names it, at once and from then on,
-// and the other ranks stop. A thread that never comes back is left behind with all that it uses when the executor goes.
+// and the other ranks stop; while they start, this call gives it. A thread that never comes back is left behind with
+// all that it uses when the executor goes; one that still loads is waited for as long as any, `timeout`.
 Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const RunnerOptions& options,
                                                       const RankThreadsOptions& threads, PhaseSeconds* phases);
 

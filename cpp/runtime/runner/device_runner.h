@@ -51,6 +51,7 @@ class DeviceRunner : public StepRunner {
   const ModelConfig& config() const override { return net_.config; }
 
   int32_t num_captured_graphs() const { return graphs_ == nullptr ? 0 : graphs_->num_captured(); }
+  bool has_tallies() const { return tallies_ != nullptr; }
 
  private:
   // Steps in flight, and one more: a slot is written again only after its step has been finished.
@@ -108,12 +109,15 @@ class DeviceRunner : public StepRunner {
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   void AllocateBuffers();
   Status AllocateKv(int32_t num_blocks, const TensorSource* tensors);
+  bool AllSay(bool yes) const;
   DeviceMemoryUse MemoryUse(int64_t free_at_start) const;
 
   // device_runner_warm.cc
-  void DryStep(const DryShape& shape);
+  // asks: with penalties, where there are tallies, and logprobs.
+  void DryStep(const DryShape& shape, bool asks = false);
   void DryDecode(int32_t seqs);
   void Rehearse();
+  void RehearseTallies();
   void CaptureAhead();
 
   // device_runner.cc
@@ -167,7 +171,7 @@ class DeviceRunner : public StepRunner {
   ForwardContext context_;
   std::unique_ptr<Sampler> host_sampler_;
   std::unique_ptr<StepGraphs> graphs_;     // null: every step is put on the stream anew
-  std::unique_ptr<TokenTallies> tallies_;  // null until a sequence needs them
+  std::unique_ptr<TokenTallies> tallies_;  // null until a sequence needs them, but for ranks
   bool tallies_refused_ = false;
 };
 

@@ -149,8 +149,19 @@ Status DeviceRunner::Load(const TensorSource* tensors, const RunnerOptions& opti
 
 std::unique_ptr<StepGraphs> DeviceRunner::MakeGraphs() const {
   const BatchLimits& l = batch_.limits();
-  const GraphLimits limits{l.max_num_seqs, l.max_num_batched_tokens, kGraphMinFreeBytes, kMostPrefillGraphs};
+  GraphLimits limits{l.max_num_seqs, l.max_num_batched_tokens, kGraphMinFreeBytes, kMostPrefillGraphs};
+  if (net_.ranks.host != nullptr) limits.all_say = [this](bool yes) { return AllSay(yes); };
   return std::make_unique<StepGraphs>(device_, context_.op.stream, limits);
+}
+
+// Whether all ranks of the tensor group say yes; throws when the group is broken.
+bool DeviceRunner::AllSay(bool yes) const {
+  Communicator* const host = net_.ranks.host.get();
+  if (host == nullptr) return yes;
+  const char own = yes ? 1 : 0;
+  std::vector<char> all(static_cast<size_t>(host->size()));
+  ThrowIfError(host->AllGather(context_.op, &own, all.data(), 1, CommType::kByte));
+  return std::ranges::find(all, 0) == all.end();
 }
 
 void DeviceRunner::AllocateBuffers() {
@@ -256,7 +267,10 @@ Result<std::unique_ptr<DeviceRunner>> DeviceRunner::Create(ModelSource source, c
     runner->batch_.SetNumBlocks(kv.num_blocks);
     FASTLLM_RETURN_IF_ERROR(runner->AllocateKv(kv.num_blocks, source.tensors.get()));
     device->Synchronize(runner->context_.op.stream);
-    if (runner->net_.rehearsal != nullptr) runner->net_.rehearsal->GoLive();
+    if (runner->net_.rehearsal != nullptr) {
+      runner->RehearseTallies();
+      runner->net_.rehearsal->GoLive();
+    }
     timer.Lap("kv_cache");
     runner->CaptureAhead();
     timer.Lap("graphs");

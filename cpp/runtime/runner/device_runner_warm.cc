@@ -34,6 +34,16 @@ void DeviceRunner::Rehearse() {
   }
 }
 
+// Where other devices will wait for this one nothing may be allocated, and no kernel loaded, for the first request with
+// penalties or logprobs.
+void DeviceRunner::RehearseTallies() {
+  tallies_ = TokenTallies::Create(device_, ops_.count, batch_, net_.placement);
+  tallies_refused_ = !AllSay(tallies_ != nullptr);
+  if (tallies_refused_) tallies_.reset();
+  if (tallies_ != nullptr) tallies_->Rehearse(batch_, context_.op);
+  for (const int32_t seqs : {1, MostDrySeqs(batch_.limits())}) DryStep({seqs, seqs}, /*asks=*/true);
+}
+
 // Graphs of decode steps, once the KV cache is where it stays. One rank alone: others would have to capture in step.
 void DeviceRunner::CaptureAhead() {
   if (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1) return;
@@ -44,10 +54,12 @@ void DeviceRunner::CaptureAhead() {
   }
 }
 
-void DeviceRunner::DryStep(const DryShape& dry) {
+void DeviceRunner::DryStep(const DryShape& dry, bool asks) {
   Slot& slot = NextSlot();
   const StageShape shape{dry.tokens, dry.seqs, dry.seqs, Bound(dry.seqs, dry.tokens).record_ints};
-  const StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  step.penalties = asks && tallies_ != nullptr;
+  step.logprobs = asks && ops_.logprobs != nullptr;
   SetInput(step, PlanAttention(step, slot.stage, {}));
   void* const stream = context_.op.stream;
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);

@@ -16,7 +16,9 @@ namespace {
 
 constexpr int32_t kBlockSize = 16;
 
+// For a step, and for a rank that others wait for.
 constexpr std::chrono::seconds kRankTimeout{60};
+constexpr std::chrono::seconds kLoadTimeout{600};
 
 class RankedLogitProbe : public LogitProbe {
  public:
@@ -26,51 +28,63 @@ class RankedLogitProbe : public LogitProbe {
     const ParallelSizes sizes{o.tensor_parallel_size, o.pipeline_parallel_size};
     FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(sizes, kRankTimeout));
     std::unique_ptr<RankedLogitProbe> probe(new RankedLogitProbe(std::move(hub), sizes.world()));
-    FASTLLM_RETURN_IF_ERROR(probe->team_.Run([&](int32_t rank) -> Status {
+    const DeviceRanksOptions join{options.placement, options.sched.max_num_batched_tokens,
+                                  source.config.hidden_size * ops::DTypeSize(options.placement.dtype), kRankTimeout};
+    std::vector<Ranks> ranks;
+    for (int32_t rank = 0; rank < sizes.world(); ++rank) ranks.push_back(probe->team_.hub().RanksOf(rank));
+    probe->output_rank_ = ranks[0].topology.output_rank();
+    // All that it uses is its own, for a rank that never comes back.
+    const auto load = [announce = probe->team_.announcer(), runners = probe->runners_, ranks, sizes, source, options,
+                       join, device_runner = o.device_runner](int32_t rank) -> Status {
       RunnerOptions own = options;
-      own.ranks = probe->team_.hub().RanksOf(rank);
+      own.ranks = ranks[rank];
       own.num_threads = std::max(1, options.num_threads / sizes.world());
       if (options.placement.device != ops::Device::kCpu && sizes.tensor > 1) {
         own.ranks.host = own.ranks.tensor;
-        FASTLLM_RETURN_IF_ERROR(JoinDeviceRanks({options.placement, options.sched.max_num_batched_tokens,
-                                                 source.config.hidden_size * ops::DTypeSize(options.placement.dtype)},
-                                                &own.ranks));
+        FASTLLM_RETURN_IF_ERROR(JoinDeviceRanks(join, &own.ranks, announce));
+        announce(own.ranks.tensor);
       }
-      FASTLLM_ASSIGN_OR_RETURN(probe->runners_[rank], MakeStepRunner(source, own, nullptr, o.device_runner));
+      FASTLLM_ASSIGN_OR_RETURN((*runners)[rank], MakeStepRunner(source, own, nullptr, device_runner));
       return Status::Ok();
-    }));
-    probe->output_rank_ = probe->team_.hub().RanksOf(0).topology.output_rank();
+    };
+    FASTLLM_RETURN_IF_ERROR(probe->team_.Run(load, kLoadTimeout));
+    probe->vocab_size_ = (*probe->runners_)[0]->config().vocab_size;
     return std::unique_ptr<LogitProbe>(std::move(probe));
   }
 
   // A runner ends where it lived.
   ~RankedLogitProbe() override {
-    static_cast<void>(team_.Run([this](int32_t rank) {
-      runners_[rank].reset();
+    const auto end = [runners = runners_](int32_t rank) {
+      (*runners)[rank].reset();
       return Status::Ok();
-    }));
+    };
+    static_cast<void>(team_.Run(end, kRankTimeout));
   }
 
-  int32_t vocab_size() const override { return runners_[0]->config().vocab_size; }
+  int32_t vocab_size() const override { return vocab_size_; }
 
   Result<std::vector<float>> Logits(const std::vector<TokenId>& tokens, int32_t chunk) override {
     if (chunk < 1) return Status::InvalidArgument("chunk is " + std::to_string(chunk) + "; must be at least 1");
-    std::vector<float> logits;
+    const auto logits = std::make_shared<std::vector<float>>();
     const auto total = static_cast<int32_t>(tokens.size());
     for (int32_t done = 0; done < total;) {
       const int32_t count = std::min(chunk, total - done);
       const StepPlan plan = MakePlan(tokens, done, count);
-      FASTLLM_RETURN_IF_ERROR(team_.Run([&](int32_t rank) {
+      const auto step = [runners = runners_, output = output_rank_, logits, plan](int32_t rank) {
         std::vector<float> unread;
-        return runners_[rank]->ExecuteForLogits(plan, rank == output_rank_ ? &logits : &unread);
-      }));
+        return (*runners)[rank]->ExecuteForLogits(plan, rank == output ? logits.get() : &unread);
+      };
+      FASTLLM_RETURN_IF_ERROR(team_.Run(step, kRankTimeout));
       done += count;
     }
-    return logits;
+    return std::move(*logits);
   }
 
  private:
-  RankedLogitProbe(std::unique_ptr<MemoryHub> hub, int32_t world) : team_(std::move(hub), world), runners_(world) {}
+  using Runners = std::vector<std::unique_ptr<StepRunner>>;
+
+  RankedLogitProbe(std::unique_ptr<MemoryHub> hub, int32_t world)
+      : team_(std::move(hub), world), runners_(std::make_shared<Runners>(world)) {}
 
   // The first step of a sequence describes it and removes the one before; all its blocks come at once.
   StepPlan MakePlan(const std::vector<TokenId>& tokens, int32_t done, int32_t count) {
@@ -94,8 +108,9 @@ class RankedLogitProbe : public LogitProbe {
   }
 
   RankTeam team_;
-  std::vector<std::unique_ptr<StepRunner>> runners_;
+  const std::shared_ptr<Runners> runners_;  // by rank; also of those that are left behind
   int32_t output_rank_ = 0;
+  int32_t vocab_size_ = 0;
   RequestId id_ = 0;
 };
 

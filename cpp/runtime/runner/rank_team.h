@@ -2,11 +2,10 @@
 // runtime/executor.
 #pragma once
 
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -23,25 +22,23 @@ class RankTeam {
   RankTeam(const RankTeam&) = delete;
   RankTeam& operator=(const RankTeam&) = delete;
 
-  const MemoryHub& hub() const { return *hub_; }
-  int32_t size() const { return size_; }
+  const MemoryHub& hub() const;
+  int32_t size() const { return static_cast<int32_t>(threads_.size()); }
 
-  // work(rank) on each rank's thread, side by side. The first error ends the waits of the others and is given back.
-  // Must not throw.
-  Status Run(const std::function<Status(int32_t rank)>& work);
+  // work(rank) on each rank's thread, side by side. The first error ends the waits of the others for each other and is
+  // given back. Must not throw. kDeadlineExceeded names a rank that has not come back after `timeout`. Where that one
+  // does not come back when nobody is to be waited for either, it is left behind, with the copy of `work` that it has:
+  // what that refers to has to live as long. Later calls give the same error then.
+  Status Run(std::function<Status(int32_t rank)> work, std::chrono::milliseconds timeout);
+
+  // Is told of communicators that the first error has to reach; for work on the ranks' threads.
+  AnnounceFn announcer() const;
 
  private:
-  void Serve(int32_t rank);
+  struct Shared;
+  static void Serve(const std::shared_ptr<Shared>& shared, int32_t rank);
 
-  std::unique_ptr<MemoryHub> hub_;
-  const int32_t size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<Status(int32_t)>* work_ = nullptr;
-  uint64_t round_ = 0;
-  int32_t running_ = 0;
-  bool stop_ = false;
-  Status first_error_;
+  std::shared_ptr<Shared> shared_;
   std::vector<std::thread> threads_;
 };
 

@@ -75,11 +75,25 @@ StageShape StepGraphs::Pad(const StageShape& exact, bool decode) const {
 
 bool StepGraphs::MayCapture(const StepKey& key) {
   if (closed_ || (!key.decode && num_prefill_ >= limits_.max_prefill)) return false;
-  closed_ = device_.memory().free_bytes < limits_.min_free_bytes;
+  closed_ = !AllSay(device_.memory().free_bytes >= limits_.min_free_bytes);
   return !closed_;
 }
 
 void* StepGraphs::Capture(const std::function<void()>& enqueue) {
+  void* graph = CaptureHere(enqueue);
+  bool all = false;
+  try {
+    all = AllSay(graph != nullptr);
+  } catch (...) {
+    if (graph != nullptr) device_.DestroyGraph(graph);
+    throw;
+  }
+  if (all || graph == nullptr) return graph;
+  device_.DestroyGraph(graph);
+  return nullptr;
+}
+
+void* StepGraphs::CaptureHere(const std::function<void()>& enqueue) {
   device_.BeginCapture(stream_);
   try {
     enqueue();

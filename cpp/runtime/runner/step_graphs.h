@@ -38,11 +38,14 @@ struct GraphLimits {
   int32_t max_tokens = 0;
   int64_t min_free_bytes = 0;  // capture nothing when the device has less
   int32_t max_prefill = 0;     // graphs of steps that are not pure decode
+  // Of ranks that run the same steps: whether all say yes. Called by all for the same steps; throws what a broken group
+  // says. Null: there is one rank.
+  std::function<bool(bool yes)> all_say = nullptr;
 };
 
 // A step is captured when its key comes for the second time; the first, uncaptured, has warmed up what its ops
-// allocate. When the device runs out of room for graphs no more are captured, and steps run as they are. Runner's
-// thread.
+// allocate. When the device runs out of room for graphs no more are captured, and steps run as they are. Ranks capture
+// the same steps: none, from then on, where one of them cannot. Runner's thread.
 class StepGraphs {
  public:
   static constexpr int kUsesToCapture = 2;
@@ -69,8 +72,11 @@ class StepGraphs {
     int32_t uses = 0;
     void* graph = nullptr;
   };
+  bool AllSay(bool yes) const { return limits_.all_say ? limits_.all_say(yes) : yes; }
   bool MayCapture(const StepKey& key);
+  // Null where it could not be captured, here or on another rank.
   void* Capture(const std::function<void()>& enqueue);
+  void* CaptureHere(const std::function<void()>& enqueue);
 
   const ops::DeviceApi& device_;
   void* stream_;

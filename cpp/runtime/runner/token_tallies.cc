@@ -58,6 +58,13 @@ void TokenTallies::Send(const BatchLimits& limits, int32_t num_rows, const Pendi
   count_(p, op);
 }
 
+void TokenTallies::Rehearse(const BatchState& batch, const ops::OpContext& op) {
+  char* const host = buffers_[0];
+  reinterpret_cast<ops::CountSegment*>(host)[0] = {0, 0, 0, 0, true};
+  Send(batch.limits(), batch.num_slots(), {1, 0}, host, op);
+  device_.Synchronize(op.stream);
+}
+
 void TokenTallies::Update(const BatchState& batch, const DeviceSampling& device, int buffer, const ops::OpContext& op) {
   char* const host = buffers_[buffer];
   auto* const segments = reinterpret_cast<ops::CountSegment*>(host);

@@ -36,6 +36,9 @@ class TokenTallies {
   // free: the step that used it is done.
   void Update(const BatchState& batch, const DeviceSampling& device, int buffer, const ops::OpContext& op);
 
+  // Runs what Update() runs, and counts nothing. Waits for it.
+  void Rehearse(const BatchState& batch, const ops::OpContext& op);
+
   ops::TokenTally* counts() const { return static_cast<ops::TokenTally*>(counts_.data_ptr()); }
 
  private:

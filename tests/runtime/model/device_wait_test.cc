@@ -94,7 +94,7 @@ Status EndOf(Board* board) {
   RankThreadsOptions threads;
   threads.sizes = {3};
   threads.timeout = std::chrono::milliseconds(300);
-  threads.join = [board](Ranks* ranks) {
+  threads.join = [board](Ranks* ranks, const AnnounceFn&) {
     ranks->tensor = std::make_shared<Stopping>(ranks->tensor, board);
     return Status::Ok();
   };

@@ -12,7 +12,9 @@
 
 #include "runtime/executor/local_executor.h"
 #include "runtime/executor/threads_executor.h"
+#include "runtime/runner/device_runner.h"
 #include "runtime/runner/make_runner.h"
+#include "runtime/runner/rank_team.h"
 #include "tests/runtime/model/executor_support.h"
 #include "tests/runtime/model/peer_support.h"
 
@@ -60,7 +62,7 @@ std::unique_ptr<EngineCore> Engine(const Mode& mode, Witness* witness, bool devi
   RankThreadsOptions threads;
   threads.sizes = mode.sizes;
   threads.timeout = seconds(60);
-  threads.join = [witness](Ranks* ranks) -> Status {
+  threads.join = [witness](Ranks* ranks, const AnnounceFn&) -> Status {
     EXPECT_EQ(ranks->host, ranks->tensor);
     const auto rest = std::make_shared<Counting>(ranks->tensor);
     {
@@ -147,10 +149,35 @@ TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
   EXPECT_EQ(witness.ended, 3);  // none is left behind
 }
 
+// Nothing may be asked of a device once others wait for it, so not for the first request with penalties either.
+TEST(JoinedRanksTest, TalliesAreThereBeforeTheFirstStep) {
+  auto hub = MemoryHub::Create({2}, seconds(60));
+  ASSERT_TRUE(hub.ok());
+  RankTeam team(std::move(hub).value(), 2);
+  std::vector<std::unique_ptr<DeviceRunner>> runners(2);
+  const auto load = [&](int32_t rank) -> Status {
+    RunnerOptions options = Options({"", {2}});
+    options.ranks = team.hub().RanksOf(rank);
+    options.ranks.host = options.ranks.tensor;
+    FASTLLM_ASSIGN_OR_RETURN(runners[rank], DeviceRunner::Create(Source(), options, nullptr));
+    return Status::Ok();
+  };
+  ASSERT_TRUE(team.Run(load, seconds(60)).ok());
+  for (const auto& runner : runners) EXPECT_TRUE(runner->has_tallies());
+  const auto end = [&](int32_t rank) {
+    runners[rank].reset();
+    return Status::Ok();
+  };
+  ASSERT_TRUE(team.Run(end, seconds(60)).ok());
+  auto alone = DeviceRunner::Create(Source(), Options({"One", {}}), nullptr);
+  ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+  EXPECT_FALSE((*alone)->has_tallies());  // no one waits for it
+}
+
 TEST(JoinedRanksTest, OneThatCannotJoinIsNamed) {
   RankThreadsOptions threads;
   threads.sizes = {3};
-  threads.join = [](Ranks* ranks) {
+  threads.join = [](Ranks* ranks, const AnnounceFn&) {
     return ranks->topology.rank == 2 ? Status::Unavailable("no such device") : Status::Ok();
   };
   const auto executor = MakeThreadsExecutor(Source(), Options({"", {3}}), threads, nullptr);

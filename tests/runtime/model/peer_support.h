@@ -39,6 +39,7 @@ class Counting : public Communicator {
   }
   Status Barrier(const ops::OpContext& c) override { return inner_->Barrier(c); }
   void Abort(const Status& why) override { inner_->Abort(why); }
+  Status broken() const override { return inner_->broken(); }
 
   std::atomic<int> sums{0};
 

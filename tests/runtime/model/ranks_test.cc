@@ -26,6 +26,7 @@ using testing::TinyConfig;
 using testing::TinyWeights;
 
 constexpr int32_t kBlockSize = 4;
+constexpr std::chrono::seconds kLong{60};
 
 ModelConfig Config(int32_t kv_heads, bool qwen = false) {
   ModelConfig c = TinyConfig();
@@ -105,22 +106,26 @@ Result<std::vector<float>> Logits(const ModelSource& source, const ParallelSizes
   std::vector<std::unique_ptr<StepRunner>> runners(sizes.world());
   std::vector<float> logits;
   const auto tokens = Prompt(45);
-  Status status = team.Run([&](int32_t rank) -> Status {
-    RunnerOptions options = Options();
-    options.ranks = team.hub().RanksOf(rank);
-    FASTLLM_ASSIGN_OR_RETURN(runners[rank], MakeStepRunner(source, options, nullptr, device_runner));
-    std::vector<float> unread;
-    for (int32_t done = 0; done < 45; done += 9) {
-      FASTLLM_RETURN_IF_ERROR(runners[rank]->ExecuteForLogits(
-          Plan(tokens, done, 9), options.ranks.topology.gives_output() ? &logits : &unread));
-    }
-    EXPECT_TRUE(unread.empty() || device_runner);
-    return Status::Ok();
-  });
-  const Status ended = team.Run([&](int32_t rank) {
-    runners[rank].reset();
-    return Status::Ok();
-  });
+  Status status = team.Run(
+      [&](int32_t rank) -> Status {
+        RunnerOptions options = Options();
+        options.ranks = team.hub().RanksOf(rank);
+        FASTLLM_ASSIGN_OR_RETURN(runners[rank], MakeStepRunner(source, options, nullptr, device_runner));
+        std::vector<float> unread;
+        for (int32_t done = 0; done < 45; done += 9) {
+          FASTLLM_RETURN_IF_ERROR(runners[rank]->ExecuteForLogits(
+              Plan(tokens, done, 9), options.ranks.topology.gives_output() ? &logits : &unread));
+        }
+        EXPECT_TRUE(unread.empty() || device_runner);
+        return Status::Ok();
+      },
+      kLong);
+  const Status ended = team.Run(
+      [&](int32_t rank) {
+        runners[rank].reset();
+        return Status::Ok();
+      },
+      kLong);
   EXPECT_TRUE(ended.ok());
   FASTLLM_RETURN_IF_ERROR(status);
   return logits;
@@ -311,23 +316,27 @@ TEST(RanksTest, ARankThatRunsAnotherStepIsNamed) {
     source.config = Config(12);
     source.tensors = Weights(source.config);
     std::vector<std::unique_ptr<StepRunner>> runners(world);
-    const Status status = team.Run([&](int32_t rank) -> Status {
-      RunnerOptions options = Options();
-      options.ranks = team.hub().RanksOf(rank);
-      FASTLLM_ASSIGN_OR_RETURN(runners[rank], MakeStepRunner(source, options, nullptr));
-      std::vector<TokenId> tokens = Prompt(12);
-      if (rank == 1) tokens[4] ^= 1;
-      PendingStep step;
-      runners[rank]->Launch(Plan(tokens, 0, 12), &step);
-      return step.result.status;
-    });
+    const Status status = team.Run(
+        [&](int32_t rank) -> Status {
+          RunnerOptions options = Options();
+          options.ranks = team.hub().RanksOf(rank);
+          FASTLLM_ASSIGN_OR_RETURN(runners[rank], MakeStepRunner(source, options, nullptr));
+          std::vector<TokenId> tokens = Prompt(12);
+          if (rank == 1) tokens[4] ^= 1;
+          PendingStep step;
+          runners[rank]->Launch(Plan(tokens, 0, 12), &step);
+          return step.result.status;
+        },
+        kLong);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
     EXPECT_TRUE(status.message().starts_with("rank 1 (")) << status.message();
     EXPECT_NE(status.message().find("is about to run another step 1 than rank 0"), std::string::npos);
-    ASSERT_TRUE(team.Run([&](int32_t rank) {
-                      runners[rank].reset();
-                      return Status::Ok();
-                    })
+    ASSERT_TRUE(team.Run(
+                        [&](int32_t rank) {
+                          runners[rank].reset();
+                          return Status::Ok();
+                        },
+                        kLong)
                     .ok());
   }
 }

@@ -43,7 +43,10 @@ class RecordingDevice final : public testing::IdleDevice {
     return refuses ? nullptr : new int(0);
   }
   void LaunchGraph(void*, void*) const override { calls.push_back("launch"); }
-  void DestroyGraph(void* graph) const override { delete static_cast<int*>(graph); }
+  void DestroyGraph(void* graph) const override {
+    calls.push_back("destroy");
+    delete static_cast<int*>(graph);
+  }
 };
 
 GraphLimits Limits() { return {8, 128, 100, 2}; }
@@ -167,6 +170,51 @@ TEST(StepGraphs, NothingIsCapturedWithoutMemoryOrAfterARefusal) {
   StepGraphs refused(device, nullptr, Limits());
   for (int i = 0; i < 3; ++i) refused.Run(DecodeKey(2), step);
   EXPECT_EQ(device.calls, Calls({"enqueue", "begin", "enqueue", "end", "enqueue", "enqueue"}));
+}
+
+// Of ranks: a step is captured by all or by none, whoever has no room for it or cannot.
+TEST(StepGraphs, RanksCaptureTheSameSteps) {
+  using Calls = std::vector<std::string>;
+  for (const int32_t no_at : {0, 1, 9}) {  // another rank says no to the first question, to the second, to none
+    const RecordingDevice device;
+    std::vector<bool> said;
+    GraphLimits limits = Limits();
+    limits.all_say = [&](bool yes) {
+      said.push_back(yes);
+      return yes && std::cmp_not_equal(said.size(), no_at + 1);
+    };
+    {
+      StepGraphs graphs(device, nullptr, limits);
+      const auto step = [&] { device.calls.push_back("enqueue"); };
+      for (int i = 0; i < 3; ++i) graphs.Run(DecodeKey(4), step);
+      for (int i = 0; i < 2; ++i) graphs.Run(DecodeKey(2), step);  // nothing is asked once it is over
+      EXPECT_EQ(graphs.num_captured(), no_at == 9 ? 2 : 0);
+    }
+    const Calls plain = {"enqueue", "enqueue", "enqueue", "enqueue", "enqueue"};
+    const Calls refused = {"enqueue", "begin", "enqueue", "end", "destroy", "enqueue", "enqueue", "enqueue", "enqueue"};
+    const Calls captured = {"enqueue", "begin",   "enqueue", "end",    "launch",  "launch", "enqueue",
+                            "begin",   "enqueue", "end",     "launch", "destroy", "destroy"};
+    EXPECT_EQ(device.calls, no_at == 0 ? plain : no_at == 1 ? refused : captured);
+    EXPECT_EQ(said, std::vector<bool>(no_at == 9 ? 4 : no_at + 1, true));
+  }
+}
+
+TEST(StepGraphs, ARankWithoutRoomSaysSo) {
+  const RecordingDevice device;
+  device.free_bytes = 50;
+  std::vector<bool> said;
+  GraphLimits limits = Limits();
+  limits.all_say = [&](bool yes) {
+    said.push_back(yes);
+    return yes;
+  };
+  StepGraphs small(device, nullptr, limits);
+  for (int i = 0; i < 3; ++i) small.Run(DecodeKey(4), [] {});
+  device.free_bytes = 1000;
+  device.refuses = true;
+  StepGraphs refused(device, nullptr, limits);
+  for (int i = 0; i < 3; ++i) refused.Run(DecodeKey(4), [] {});
+  EXPECT_EQ(said, (std::vector<bool>{false, true, false}));
 }
 
 }  // namespace
