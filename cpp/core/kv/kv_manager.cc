@@ -122,8 +122,11 @@ void KvManager::ExtendHashes(Slot* slot, std::span<const TokenId> tokens, int32_
 
 void KvManager::WalkIndex(std::span<const TokenId> tokens, const ExtraKeys& keys, std::span<const BlockHash> hashes,
                           int32_t most, std::string* scratch, std::vector<PrefixNode>* nodes) const {
+  constexpr int32_t kAhead = 8;
   PrefixNode node = kRootNode;
   for (int32_t i = 0; i < most; ++i) {
+    if (i + 2 * kAhead < most) index_->PrefetchBucket(hashes[i + 2 * kAhead]);
+    if (i + kAhead < most) index_->PrefetchNode(hashes[i + kAhead]);
     node = index_->Find(node, hashes[i], BlockTokens(tokens, i), BlockKeys(keys, i, scratch));
     if (node == kNoNode) break;
     nodes->push_back(node);

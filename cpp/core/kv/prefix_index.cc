@@ -23,7 +23,7 @@ PrefixNode PrefixIndex::Find(PrefixNode parent, const BlockHash& hash, std::span
   for (PrefixNode id = buckets_[Bucket(hash.lo)]; id != kNoNode; id = nodes_[id].next) {
     const Node& node = nodes_[id];
     if (node.hash == hash.lo && node.parent == parent && node.extra_keys == extra_keys &&
-        std::equal(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(id) * block_size_)) {
+        std::equal(tokens.begin(), tokens.end(), TokensOf(id))) {
       return id;
     }
   }
