@@ -51,6 +51,18 @@ def test_token_ids_outside_the_vocabulary(tiny, ids):
     refused(tiny, {"prompt": ids})
 
 
+def test_what_is_no_token_id_is_found_behind_many(tiny):
+    """Lists are looked at by the types in them; an odd item is named all the same."""
+    for odd in (True, None, 1.5):
+        assert f"prompt[150] must be a token id, got {odd!r}" in refused(tiny, {"prompt": [5] * 150 + [odd]})["message"]
+    assert "prompt[0][150] must" in refused(tiny, {"prompt": [[5] * 150 + [True], [5]]})["message"]
+    with tiny.http(headers={"content-type": "application/json"}) as http:
+        answer = http.post(COMPLETIONS, content=b'{"prompt": [' + b"5," * 150 + b'"\\ud800"]}')
+        assert "surrogate" in answer.json()["error"]["message"]
+        answer = http.post(COMPLETIONS, content=b'{"prompt": [' + b"5," * 150 + b"[" * 70 + b"]" * 71 + b"}")
+        assert "nested more than" in answer.json()["error"]["message"]
+
+
 def test_messages_of_no_shape(tiny):
     for messages in ([], None, "hi", [5], [{}], [{"role": "user", "content": 5}], [{"content": "x"}], {"role": "user"}):
         refused(tiny, {"messages": messages}, CHAT)

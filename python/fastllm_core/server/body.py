@@ -7,6 +7,7 @@ from fastllm_core.server.config import ServerConfig
 from fastllm_core.server.errors import ApiError, bad_request
 
 _INLINE_BYTES = 1 << 16  # shorter bodies are parsed at once
+_PLAIN = frozenset({int, float, bool, type(None)})  # what holds nothing else
 _MAX_ITEMS = 1 << 20  # commas: parsing that many values holds the interpreter for 50 ms
 
 
@@ -80,6 +81,8 @@ class BodyReader:
             return
         if depth > self._config.max_json_depth:
             raise self._too_deep()
+        if isinstance(value, list) and _PLAIN.issuperset(map(type, value)):
+            return  # a prompt of ids
         if isinstance(value, dict):
             for key, item in value.items():
                 self._check(key, depth)

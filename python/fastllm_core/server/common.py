@@ -250,7 +250,10 @@ def error_event(error: ApiError) -> bytes:
 
 def check_prompt_ids(ids: list, where: str, max_model_len: int) -> list[int]:
     """Token ids as JSON has them; ApiError names the first that is none."""
-    for n, i in enumerate(ids[: max_model_len + 1]):
+    looked_at = ids[: max_model_len + 1]
+    if set(map(type, looked_at)) == {int}:
+        return ids
+    for n, i in enumerate(looked_at):
         if not isinstance(i, int) or isinstance(i, bool):
             raise bad_request(f"{where}[{n}] must be a token id, got {i!r:.80}", "prompt")
     return ids

@@ -99,7 +99,7 @@ class CompletionApi(Api):
             return [given]
         if not isinstance(given, list) or not given:
             raise bad_request(f"prompt must be a text or a list that is not empty, got {given!r:.80}", "prompt")
-        kinds = {str if isinstance(x, str) else list if isinstance(x, list) else int for x in given}
+        kinds = {kind if kind in (str, list) else int for kind in set(map(type, given))}
         if len(kinds) > 1:
             raise bad_request("prompt mixes texts, token ids and lists", "prompt")
         return [given] if kinds == {int} else given

@@ -89,7 +89,7 @@ class RequestFields:
         inherited = {k: Statement(*s) for k, s in SAMPLING_STATEMENTS.items()} if self.sampling else {}
         merged = {**{k: Statement((None, *s.values), s.fact) for k, s in inherited.items()}, **statements}
         self.statements = {k: s for k, s in merged.items() if k not in own and (k not in known or k in without)}
-        self._limits = limits
+        self._schemas = {name: self._sampling_schema(name, limits) for name in self.sampling}
 
     def check(self, body: dict) -> dict:
         """The body without its nulls; ApiError 400 for a field that is wrong, not supported or unknown."""
@@ -98,7 +98,7 @@ class RequestFields:
             if name in self.own:
                 check_value(name, value, self.own[name])
             elif name in self.sampling:
-                check_value(name, value, self._sampling_schema(name))
+                check_value(name, value, self._schemas[name])
             elif name in self.statements:
                 self.statements[name].check(name, value)
                 continue
@@ -122,16 +122,16 @@ class RequestFields:
 
     def openapi(self, required: list[str]) -> dict:
         """The schema of the body."""
-        properties = {**self.own, **{name: self._sampling_schema(name) for name in self.sampling}}
+        properties = {**self.own, **self._schemas}
         for name, statement in self.statements.items():
             properties[name] = {"enum": list(statement.values), "description": f"Not supported: {statement.fact}."}
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
-    def _sampling_schema(self, name: str) -> dict:
+    def _sampling_schema(self, name: str, limits) -> dict:
         if name == "stop":
             items = {"type": ["string"]}
-            return field(["string", "array"], self.sampling[name].help, items=items, maxItems=self._limits.max_stop)
-        return _schema_of(self.sampling[name], self._limits.max_list_items)
+            return field(["string", "array"], self.sampling[name].help, items=items, maxItems=limits.max_stop)
+        return _schema_of(self.sampling[name], limits.max_list_items)
 
 
 def _schema_of(described, max_items: int) -> dict:
