@@ -13,9 +13,10 @@
 namespace fastllm::ops::cpu {
 namespace {
 
-// Query rows (tokens x heads of a group) that share one pass over K and V. Enough to pay for the loads, few enough for
-// queries, weights and accumulators to stay in the first-level cache next to a chunk of K.
-constexpr int32_t kTileRows = 48;
+// Query rows (tokens x heads of a group) that share one pass over K and V: a chunk of either is read and rearranged once
+// for all of them. Fewer where there would not be enough tiles to go round; results do not depend on it.
+constexpr int32_t kTileRows = 192;
+constexpr int32_t kLeastTileRows = 48;
 
 // Items per thread from which on the threads are busy without splitting positions.
 constexpr int64_t kItemsPerThread = 4;
@@ -73,10 +74,22 @@ void CheckShapes(const PagedAttentionParams& p) {
                                                          std::to_string(c.num_kv_heads) + " KV heads");
 }
 
-// Fills items and returns the cost of all.
-int64_t BuildItems(const PagedAttentionParams& p, std::vector<CostedItem>& items) {
+// Query tokens of a tile.
+int32_t TileTokens(const PagedAttentionParams& p, int32_t threads) {
   const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
-  const int32_t tile = std::max(1, kTileRows / group);
+  for (int32_t rows = kTileRows; rows > kLeastTileRows; rows /= 2) {
+    const int32_t tile = std::max(1, rows / group);
+    int64_t tiles = 0;
+    for (int32_t s = 0; s < p.num_seqs; ++s) tiles += (p.query_start[s + 1] - p.query_start[s] + tile - 1) / tile;
+    if (tiles >= kItemsPerThread * threads) return tile;
+  }
+  return std::max(1, kLeastTileRows / group);
+}
+
+// Fills items and returns the cost of all.
+int64_t BuildItems(const PagedAttentionParams& p, int32_t threads, std::vector<CostedItem>& items) {
+  const int32_t group = p.num_q_heads / p.cache.num_kv_heads;
+  const int32_t tile = TileTokens(p, threads);
   const int64_t capacity = static_cast<int64_t>(p.max_blocks) * p.cache.block_size;
   int64_t total = 0;
   items.clear();
@@ -149,7 +162,7 @@ void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, cons
   thread_local Workspace ws;
   CheckShapes(p);
   // About 12 elements of head_dim a nanosecond, for the products with K and V together.
-  const int64_t work = BuildItems(p, ws.items) * p.cache.head_dim / 12;
+  const int64_t work = BuildItems(p, ctx.num_threads, ws.items) * p.cache.head_dim / 12;
   int64_t sums_floats = 0;
   const bool split = ShouldSplit(p, TeamSize(ctx.num_threads, work, ctx.num_threads), ws.items, &sums_floats);
   BuildUnits(ws.items, split, split ? 1 : HeadsTogether(p, ws.items, ctx.num_threads), ws.units);

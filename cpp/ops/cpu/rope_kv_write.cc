@@ -15,6 +15,9 @@ void NormHeads(const Kernels& k, float* x, const void* weight, int32_t heads, in
   if (weight != nullptr) k.rms_norm({x, x, nullptr, weight, heads, head_dim, eps}, 0, heads);
 }
 
+// Tokens that a thread takes at a time where there are many: rows that follow one another come ahead of their use.
+constexpr int64_t kRun = 8;
+
 // key: num_kv_heads * head_dim floats of scratch.
 void DoToken(const Kernels& kernels, const RopeKvWriteParams& p, int64_t t, float* key) {
   const KvCacheView& c = p.cache;
@@ -43,10 +46,15 @@ void RunRopeKvWrite(const Kernels& k, const RopeKvWriteParams& p, const OpContex
   }
   const int64_t row = static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   const int64_t work = int64_t{p.num_tokens} * (p.num_q_heads + 2 * c.num_kv_heads) * c.head_dim / 3;
-  const int32_t team = TeamSize(p.num_tokens, work, ctx.num_threads);
+  const int64_t run = p.num_tokens >= 2 * kRun * ctx.num_threads ? kRun : 1;
+  const int64_t runs = (p.num_tokens + run - 1) / run;
+  const int32_t team = TeamSize(runs, work, ctx.num_threads);
   scratch.resize(static_cast<size_t>(std::max<int64_t>(1, team * row)));
   float* const keys = scratch.data();
-  ParallelItems(p.num_tokens, work, team, [&](int64_t t, int32_t thread) { DoToken(k, p, t, keys + thread * row); });
+  ParallelItems(runs, work, team, [&](int64_t i, int32_t thread) {
+    const int64_t end = std::min<int64_t>(p.num_tokens, (i + 1) * run);
+    for (int64_t t = i * run; t < end; ++t) DoToken(k, p, t, keys + thread * row);
+  });
 }
 
 }  // namespace fastllm::ops::cpu

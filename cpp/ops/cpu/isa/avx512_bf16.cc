@@ -6,9 +6,11 @@
 // Queries and weights are rounded to bfloat16. A score is a sum over pairs of the head in order; the output a sum over
 // pairs of positions that start at even ones, in order, so a row's bits depend on its position alone. A position that
 // a row does not see has weight 0; positions past the end of the sequence are not read, zeros stand in their place.
+// Weights are 2^(score log2 e - maximum log2 e), within 4e-6, a thousandth of what their rounding takes.
 #define FASTLLM_BFLOAT_CACHE 1
 #include "ops/cpu/isa/simd_avx512.h"
 #include "ops/cpu/isa/vector_attention_blocks.h"
+#include "ops/cpu/isa/vector_attention_softmax.h"
 #include "ops/cpu/isa/vector_attention_tiles.h"
 
 namespace fastllm::ops::cpu {
@@ -16,16 +18,38 @@ namespace {
 
 inline __m512bh AsBf16(__m512i v) { return (__m512bh)v; }
 
+// To nearest even; values below the smallest normal one become 0.
+inline void StoreRounded(uint16_t* to, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+constexpr float kLog2E = 1.44269504f;
+
+// 2^x for x <= 0, relative error 4e-6: a polynomial of degree 4 on [-1/2, 1/2], fitted at Chebyshev nodes with value 1
+// at 0. A NaN stays one.
+inline Vec Exp2(Vec x) {
+  x = Max(Set(-200.0f), x);
+  const Vec n = Round(x);
+  const Vec r = Sub(x, n);
+  Vec p = Fma(Set(9.600395517e-3f), r, Set(5.591689383e-2f));
+  p = Fma(p, r, Set(2.402371846e-1f));
+  p = Fma(p, r, Set(6.931219948e-1f));
+  p = Fma(p, r, Set(1.0f));
+  return ScaleByPowerOf2(p, n);
+}
+
 struct BFloatCache {
+  static constexpr bool kOwnSoftmax = true;
   // [dim / 2][kAttentionChunk] pairs of K; [kAttentionChunk / 2][dim] pairs of V; queries [rows, dim]; weights
-  // [rows, kAttentionChunk].
+  // [rows, kAttentionChunk], of the rows that are worked on.
   int32_t* k;
   int32_t* v;
   uint16_t* q;
   uint16_t* w;
   const uint16_t* values;
-  int32_t positions = 0;  // of the chunk, rounded up to whole vectors
+  int32_t positions = 0;  // that the rows at work see of the chunk, rounded up to whole vectors
   int32_t count = 0;      // of the chunk
+  bool paired = false;    // pairs of V are in memory
 
   BFloatCache(const PagedAttentionParams& p, const Tile& t) : values(static_cast<const uint16_t*>(p.cache.v)) {
     k = reinterpret_cast<int32_t*>(t.wide);
@@ -35,57 +59,67 @@ struct BFloatCache {
     for (int32_t r = 0; r < t.rows; ++r) {
       const float* from = t.q + static_cast<int64_t>(r) * t.stride;
       for (int32_t d = 0; d < t.stride; d += kLanes)
-        StoreBF16(q + static_cast<int64_t>(r) * t.stride + d, Load(from + d));
+        StoreRounded(q + static_cast<int64_t>(r) * t.stride + d, Load(from + d));
     }
   }
 
   void Chunk(const PagedAttentionParams& p, const Tile& t, const int64_t* offset, int32_t n, Fetcher& fetcher) {
-    positions = (n + kLanes - 1) / kLanes * kLanes;
+    const int32_t padded = (n + kLanes - 1) / kLanes * kLanes;
     count = n;
+    paired = !PairsOnTheWay(t);
     const auto* from_k = static_cast<const uint16_t*>(p.cache.k);
-    const bool pairs = !PairsOnTheWay(t);
-    for (int32_t j = 0; j < positions; j += kLanes) {
+    for (int32_t j = 0; j < padded; j += kLanes) {
       for (int32_t d = 0; d < t.stride; d += 2 * kLanes) {
-        fetcher.Step(pairs ? 8 : 16);
+        fetcher.Step(paired ? 8 : 16);
         TransposeKeys(from_k, offset, j, d, t);
       }
     }
-    for (int32_t j = 0; pairs && j < positions; j += 2) {
+    for (int32_t j = 0; paired && j < padded; j += 2) {
       fetcher.Step(t.stride / 32);
       PairValues(values, offset, j, n, t);
     }
   }
 
-  void Scores(const Tile& t, int32_t first_row, const int64_t*, int32_t) const {
-    int32_t r = first_row;
+  void Scores(const Tile& t, const int64_t*, int32_t n) {
+    positions = (n + kLanes - 1) / kLanes * kLanes;
+    int32_t r = 0;
     for (; r + 6 <= t.rows; r += 6) ScoreRows<6>(t, r);
     for (; r + 3 <= t.rows; r += 3) ScoreRows<3>(t, r);
     for (; r < t.rows; ++r) ScoreRows<1>(t, r);
   }
 
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    for (int32_t r = first_row; r < t.rows; ++r) {
-      // Weights of positions that the row does not see are 0; SoftmaxRows left -inf or weights of 0 only up to whole
-      // vectors of what it sees.
-      const int32_t seen = t.first_pos + r / t.group + 1 - chunk;
-      const float* from = t.scores + static_cast<int64_t>(r) * kAttentionChunk;
-      uint16_t* to = w + static_cast<int64_t>(r) * kAttentionChunk;
-      for (int32_t j = 0; j < positions; j += kLanes) {
-        const int32_t left = seen - j;
-        const Vec x = left >= kLanes ? Load(from + j) : left > 0 ? LoadFirst(from + j, left) : Set(0.0f);
-        StoreBF16(to + j, x);
+  // As cpu::Softmax, but the weights leave rounded, and those of positions that a row does not see are 0.
+  void Softmax(const Tile& t, int32_t chunk) const {
+    for (int32_t r = 0; r < t.rows;) {
+      const int32_t mates = t.group - r % t.group;
+      const int32_t hidden = Hidden(t, r, chunk);
+      const int32_t visible = Visible(t, r, chunk);
+      if (mates >= 4) {
+        WeighRows<4>(t, r, hidden, visible);
+        r += 4;
+      } else if (mates == 3) {
+        WeighRows<3>(t, r, hidden, visible);
+        r += 3;
+      } else if (mates == 2) {
+        WeighRows<2>(t, r, hidden, visible);
+        r += 2;
+      } else {
+        WeighRows<1>(t, r, hidden, visible);
+        r += 1;
       }
     }
-    if (PairsOnTheWay(t)) {
-      switch (t.rows - first_row) {
-        case 1: return PairedRows<1>(t, first_row, offset);
-        case 2: return PairedRows<2>(t, first_row, offset);
-        case 3: return PairedRows<3>(t, first_row, offset);
-        case 4: return PairedRows<4>(t, first_row, offset);
-        default: return;  // no row sees anything of the chunk
+  }
+
+  void Values(const Tile& t, const int64_t* offset, int32_t) const {
+    if (!paired) {
+      switch (t.rows) {
+        case 1: return PairedRows<1>(t, 0, offset);
+        case 2: return PairedRows<2>(t, 0, offset);
+        case 3: return PairedRows<3>(t, 0, offset);
+        default: return PairedRows<4>(t, 0, offset);
       }
     }
-    int32_t r = first_row;
+    int32_t r = 0;
     for (; r + 6 <= t.rows; r += 6) ValueRows<6>(t, r);
     for (; r + 3 <= t.rows; r += 3) ValueRows<3>(t, r);
     for (; r < t.rows; ++r) ValueRows<1>(t, r);
@@ -216,7 +250,7 @@ struct BFloatCache {
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) a[r][c] = Set(0.0f);
     }
-    const uint16_t* queries = q + static_cast<int64_t>(row) * t.stride;
+    const uint16_t* queries = q + static_cast<int64_t>(t.first_row + row) * t.stride;
     for (int32_t d = 0; d < t.dim; d += 2) {
       __m512bh keys[C];
 #pragma GCC unroll 4
@@ -237,6 +271,49 @@ struct BFloatCache {
         Store(t.scores + static_cast<int64_t>(row + r) * kAttentionChunk + j + c * kLanes, a[r][c]);
       }
     }
+  }
+
+  // R rows that see positions [first, n) of the chunk, at least one.
+  template <int R>
+  void WeighRows(const Tile& t, int32_t row, int32_t first, int32_t n) const {
+    float* const s = t.scores + static_cast<int64_t>(row) * kAttentionChunk;
+    uint16_t* const to = w + static_cast<int64_t>(row) * kAttentionChunk;
+    const auto sees = [first, n](int32_t j) {
+      const uint32_t before_end = n - j >= kLanes ? 0xFFFFu : (1u << (n - j)) - 1;
+      return static_cast<__mmask16>(first <= j ? before_end : before_end & (0xFFFFu << (first - j)));
+    };
+    Vec max[R], total[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) max[r] = Set(t.max[row + r]), total[r] = Set(0.0f);
+    const int32_t begin = first / kLanes * kLanes;
+    for (int32_t j = begin; j < n; j += kLanes) {
+      const __mmask16 seen = sees(j);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        float* const at = s + r * kAttentionChunk + j;
+        if (t.softcap > 0.0f) Store(at, Mul(Set(t.softcap), Tanh(Div(Load(at), Set(t.softcap)))));
+        max[r] = _mm512_mask_max_ps(max[r], seen, max[r], Load(at));
+      }
+    }
+    float new_max[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      new_max[r] = ReduceMax(max[r]);
+      max[r] = Set(new_max[r] * kLog2E);
+    }
+    for (int32_t j = 0; j < positions; j += kLanes) {
+      const bool any = j >= begin && j < n;
+      const __mmask16 seen = any ? sees(j) : __mmask16{0};
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        Vec x = Set(0.0f);
+        if (any) x = _mm512_maskz_mov_ps(seen, Exp2(FmaSub(Load(s + r * kAttentionChunk + j), Set(kLog2E), max[r])));
+        total[r] = Add(total[r], x);
+        StoreRounded(to + r * kAttentionChunk + j, x);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) Rescale(t, row + r, new_max[r], ReduceAdd(total[r]));
   }
 
   static __m512bh Pair(const uint16_t* p) {

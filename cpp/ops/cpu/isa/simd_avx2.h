@@ -52,6 +52,7 @@ inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }      // a b + c
 inline Vec FmaSub(Vec a, Vec b, Vec c) { return _mm256_fmsub_ps(a, b, c); }   // a b - c
 inline Vec NegFma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
+inline Vec Reciprocal(Vec a) { return Div(Set(1.0f), a); }
 // b when either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }

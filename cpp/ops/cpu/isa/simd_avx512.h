@@ -49,6 +49,11 @@ inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }      // a b + c
 inline Vec FmaSub(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }   // a b - c
 inline Vec NegFma(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
+// 1 / a within 2^-23, for 1 <= a < 2^126.
+inline Vec Reciprocal(Vec a) {
+  const Vec r = _mm512_rcp14_ps(a);
+  return Fma(r, NegFma(a, r, Set(1.0f)), r);
+}
 // b when either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }

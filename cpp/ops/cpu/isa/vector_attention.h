@@ -16,6 +16,9 @@
 namespace fastllm::ops::cpu {
 namespace {
 
+// Rows of a tile that meet a chunk together: few enough for what they take to stay in the first-level cache next to it.
+constexpr int32_t kBlockRows = 48;
+
 // sums: accumulators, maxima and sums of weights, as kernels.h lays them out.
 inline void PointToSums(Tile* t, float* sums) {
   t->acc = sums;
@@ -27,6 +30,7 @@ inline Tile MakeTile(const PagedAttentionParams& p, const AttentionItem& item, f
   Tile t;
   t.group = p.num_q_heads / p.cache.num_kv_heads;
   t.rows = item.num_tokens * t.group;
+  t.first_row = 0;
   t.dim = p.cache.head_dim;
   t.stride = (t.dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
   const int32_t query_len = p.query_start[item.seq + 1] - p.query_start[item.seq];
@@ -65,10 +69,10 @@ inline void StoreOutput(const PagedAttentionParams& p, const AttentionItem& item
   for (int32_t r = 0; r < t.rows; ++r) {
     float* out = static_cast<float*>(p.out) + RowOffset(p, item, t, r, token_stride);
     const float* acc = t.acc + static_cast<int64_t>(r) * t.stride;
-    const Vec sum = Set(t.sum[r]);
+    const Vec inverse = Set(1.0f / t.sum[r]);
     int32_t d = 0;
-    for (; d + kLanes <= t.dim; d += kLanes) Store(out + d, Div(Load(acc + d), sum));
-    if (d < t.dim) StoreFirst(out + d, Div(Load(acc + d), sum), t.dim - d);
+    for (; d + kLanes <= t.dim; d += kLanes) Store(out + d, Mul(Load(acc + d), inverse));
+    if (d < t.dim) StoreFirst(out + d, Mul(Load(acc + d), inverse), t.dim - d);
   }
 }
 
@@ -90,6 +94,7 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
   int64_t offset[kAttentionChunk];
   const int32_t seen_from = FirstSeen(t.window, t.first_pos);
   Tile seers = t;  // the rows up to the last that sees something of the chunk
+  const int32_t block = kBlockRows / t.group > 1 ? kBlockRows / t.group * t.group : t.group;
   for (int32_t chunk = begin; chunk < end; chunk += kAttentionChunk) {
     if (chunk + kAttentionChunk <= seen_from) continue;
     const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
@@ -99,9 +104,17 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
     FetchAhead(p, item, ahead, chunk, n, &fetcher);
     cache.Chunk(p, t, offset, n, fetcher);
     fetcher.Step(kAttentionChunk * kAttentionChunk);  // what is left
-    cache.Scores(seers, first_row, offset, n);
-    Softmax(seers, first_row, chunk);
-    cache.Values(seers, first_row, offset, chunk);
+    for (int32_t r = first_row; r < seers.rows; r += block) {
+      const Tile few = RowsOf(seers, r, seers.rows - r < block ? seers.rows - r : block);
+      const int32_t visible = Visible(few, few.rows - 1, chunk);
+      cache.Scores(few, offset, visible < n ? visible : n);
+      if constexpr (Cache::kOwnSoftmax) {
+        cache.Softmax(few, chunk);
+      } else {
+        Softmax(few, chunk);
+      }
+      cache.Values(few, offset, chunk);
+    }
   }
 }
 

@@ -28,8 +28,8 @@ inline void ValueBlock(const Tile& t, int32_t row, const float* v, const int64_t
   for (int r = 1; r < R; ++r) ValueRows<1>(t, row + r, v, offset, common, Visible(t, row + r, chunk));
 }
 
-inline void Values(const Tile& t, int32_t first_row, const float* v, const int64_t* offset, int32_t chunk) {
-  int32_t r = first_row;
+inline void Values(const Tile& t, const float* v, const int64_t* offset, int32_t chunk) {
+  int32_t r = 0;
   for (; r + kMaxRows <= t.rows; r += kMaxRows) ValueBlock<kMaxRows>(t, r, v, offset, chunk);
   const int32_t left = t.rows - r;
   if (left == 3) ValueBlock<3>(t, r, v, offset, chunk);
@@ -40,32 +40,36 @@ inline void Values(const Tile& t, int32_t first_row, const float* v, const int64
 // How a chunk of the cache is read. Each kind has
 //   Chunk(p, t, offset, n, fetcher)  what a chunk of n positions needs before the next two, the fetcher's steps in
 //                                    between; offset may change
-//   Scores(t, first_row, offset, n)  t.scores of the rows from first_row on
-//   Values(t, first_row, offset, chunk)  adds weights times V to the accumulators
+// and, for some rows of the tile,
+//   Scores(t, offset, n)             t.scores against the first n positions
+//   Values(t, offset, chunk)         adds weights times V to the accumulators
+//   Softmax(t, chunk)                where kOwnSoftmax says so; else cpu::Softmax makes weights of t.scores
 struct FloatCache {
+  static constexpr bool kOwnSoftmax = false;
   const float* k;
   const float* v;
   FloatCache(const PagedAttentionParams& p, const Tile&)
       : k(static_cast<const float*>(p.cache.k)), v(static_cast<const float*>(p.cache.v)) {}
   void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t, Fetcher&) {}
-  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, first_row, k, offset, n);
+  void Scores(const Tile& t, const int64_t* offset, int32_t n) const {
+    cpu::Scores(t, k, offset, n);
   }
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, first_row, v, offset, chunk);
+  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const {
+    cpu::Values(t, v, offset, chunk);
   }
 };
 
 // K and V of 16 or 8 bits, widened a chunk at a time; from there as FloatCache.
 struct WidenedCache {
+  static constexpr bool kOwnSoftmax = false;
   float* k;
   float* v;
   explicit WidenedCache(const Tile& t) : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
-  void Scores(const Tile& t, int32_t first_row, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, first_row, k, offset, n);
+  void Scores(const Tile& t, const int64_t* offset, int32_t n) const {
+    cpu::Scores(t, k, offset, n);
   }
-  void Values(const Tile& t, int32_t first_row, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, first_row, v, offset, chunk);
+  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const {
+    cpu::Values(t, v, offset, chunk);
   }
 };
 

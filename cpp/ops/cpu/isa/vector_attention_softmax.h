@@ -83,8 +83,8 @@ inline void SoftmaxRows(const Tile& t, int32_t row, int32_t first, int32_t n) {
 }
 
 // The rows of a token see the same positions.
-inline void Softmax(const Tile& t, int32_t first_row, int32_t chunk) {
-  for (int32_t r = first_row; r < t.rows;) {
+inline void Softmax(const Tile& t, int32_t chunk) {
+  for (int32_t r = 0; r < t.rows;) {
     const int32_t mates = t.group - r % t.group;
     const int32_t hidden = Hidden(t, r, chunk);
     const int32_t visible = Visible(t, r, chunk);

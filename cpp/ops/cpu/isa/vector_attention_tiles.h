@@ -6,9 +6,11 @@
 namespace fastllm::ops::cpu {
 namespace {
 
-// Where the item's pieces live in scratch; rows are (token, head of the group), token-major.
+// Where the item's pieces live in scratch, or those of some of its rows; rows are (token, head of the group),
+// token-major.
 struct Tile {
   int32_t rows;
+  int32_t first_row;  // of these rows in the item
   int32_t group;
   int32_t dim;
   int32_t stride;     // dim padded to kAttentionPad
@@ -17,7 +19,7 @@ struct Tile {
   float softcap;      // 0: none
   float* q;           // [rows, stride], times scale, zero padded
   float* acc;         // [rows, stride]
-  float* scores;      // [rows, kAttentionChunk]
+  float* scores;      // [rows, kAttentionChunk], of the rows that are worked on
   float* max;         // [rows]
   float* sum;         // [rows]
   float* wide;        // WideFloats() for a chunk of a 16-bit cache
@@ -31,6 +33,19 @@ inline int32_t EndRow(const Tile& t, int32_t pos) {
   if (t.window <= 0) return t.rows;
   const int64_t end = (static_cast<int64_t>(pos) + t.window - 1 - t.first_pos) * t.group;
   return end < 0 ? 0 : end < t.rows ? static_cast<int32_t>(end) : t.rows;
+}
+
+// `count` rows of the tile from `row` on, which begins a token.
+inline Tile RowsOf(const Tile& t, int32_t row, int32_t count) {
+  Tile few = t;
+  few.rows = count;
+  few.first_row = t.first_row + row;
+  few.first_pos += row / t.group;
+  few.q += static_cast<int64_t>(row) * t.stride;
+  few.acc += static_cast<int64_t>(row) * t.stride;
+  few.max += row;
+  few.sum += row;
+  return few;
 }
 
 // Scores of R rows x (kLanes / R) positions.
@@ -70,8 +85,8 @@ inline void ScoreTile(const Tile& t, int32_t row, const float* k, const int64_t*
 }
 
 // n positions, the offsets padded with valid ones to a multiple of kLanes.
-inline void Scores(const Tile& t, int32_t first_row, const float* k, const int64_t* offset, int32_t n) {
-  int32_t r = first_row;
+inline void Scores(const Tile& t, const float* k, const int64_t* offset, int32_t n) {
+  int32_t r = 0;
   for (; r + 4 <= t.rows; r += 4) {
     for (int32_t j = 0; j < n; j += kLanes / 4) ScoreTile<4>(t, r, k, offset, j);
   }

@@ -9,9 +9,10 @@ namespace {
 
 // e^x within 2 units in the last place of float32 over the whole range; subnormal results are right to 1 subnormal
 // unit, e^-inf = 0, overflow = inf, NaN stays NaN. x = n ln2 + r with |r| <= ln2/2, e^r by a polynomial of degree 6
-// fitted at Chebyshev nodes (relative error 1.1e-8), ln2 in two parts (Cody and Waite 1980).
-inline Vec Exp(Vec x) {
-  x = Min(Set(100.0f), Max(Set(-110.0f), x));
+// fitted at Chebyshev nodes (relative error 1.1e-8), ln2 in two parts (Cody and Waite 1980). Of the smaller of x and
+// `most`.
+inline Vec ExpBelow(float most, Vec x) {
+  x = Min(Set(most), Max(Set(-110.0f), x));
   const Vec n = Round(Mul(x, Set(1.44269504f)));
   Vec r = NegFma(n, Set(0.693359375f), x);
   r = NegFma(n, Set(-2.12194440e-4f), r);
@@ -22,6 +23,7 @@ inline Vec Exp(Vec x) {
   p = Add(Fma(p, Mul(r, r), r), Set(1.0f));
   return ScaleByPowerOf2(p, n);
 }
+inline Vec Exp(Vec x) { return ExpBelow(100.0f, x); }
 
 void RmsNorm(const RmsNormParams& p, int64_t begin, int64_t end) {
   const float* weight = static_cast<const float*>(p.weight);
@@ -118,7 +120,12 @@ void Rope(const RopeParams& p, int64_t begin, int64_t end) {
   }
 }
 
-inline Vec SiluTimes(Vec gate, Vec up) { return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Set(0.0f), gate)))), up); }
+// gate / (1 + e^-gate) up. The exponential ends where Reciprocal() does; what would be below 1e-36 is 0.
+inline Vec SiluTimes(Vec gate, Vec up) {
+  const Vec least = Set(-87.0f);
+  const Vec sigmoid = Reciprocal(Add(Set(1.0f), ExpBelow(87.0f, Sub(Set(0.0f), gate))));
+  return Mul(Select(MaskGt(least, gate), Set(0.0f), Mul(gate, sigmoid)), up);
+}
 
 void SiluMul(const SiluMulParams& p, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
