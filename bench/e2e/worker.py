@@ -1,7 +1,7 @@
-"""One engine that generates when told:  worker.py fastllm|transformers|openvino|llamacpp MODEL THREADS [OPTIONS]
+"""One engine that generates when told:  worker.py fastllm|transformers|openvino|llamacpp|vllm MODEL THREADS [OPTIONS]
 
-OPTIONS is a JSON object for the engine (fastllm: keywords of LLM; transformers: dtype; llamacpp: parameters of the
-model). Reads lines {"batch": B, "prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B prompts
+OPTIONS is a JSON object for the engine (fastllm, vllm: keywords of LLM; transformers: dtype; llamacpp: parameters
+of the model). Reads lines {"batch": B, "prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B prompts
 of P tokens, and answers
 {"tokens": B * N, "seconds": s, "rss_mb": peak} for the whole call, prefill included.
 """
@@ -134,11 +134,30 @@ def llamacpp_engine(model: str, threads: int, options: dict) -> Generate:
     return generate
 
 
+def vllm_engine(folder: str, threads: int, options: dict) -> Generate:
+    """Of a package built for the CPU. It takes the first `threads` cores; its KV cache is asked for in GiB."""
+    import os
+
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{threads - 1}"
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(folder, enable_prefix_caching=False, max_model_len=1024, max_num_seqs=64, **options)
+
+    def generate(prompts: list[list[int]], new_tokens: int) -> int:
+        params = SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True, detokenize=False)
+        outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
+        return sum(len(o.outputs[0].token_ids) for o in outputs)
+
+    return generate
+
+
 ENGINES = {
     "fastllm": fastllm_engine,
     "transformers": transformers_engine,
     "openvino": openvino_engine,
     "llamacpp": llamacpp_engine,
+    "vllm": vllm_engine,
 }
 
 

@@ -71,6 +71,7 @@ class TimedExecutor : public Executor {
     runtime::RunnerOptions options;
     options.num_threads = ops::PhysicalCores();
     options.kv_dtype = runtime::KvDType("auto", runtime::UsesQuantized(source, true));
+    options.linear.batch_invariant = true;  // as an engine has it
     options.sched.max_model_len = kPrompt + kTokens;
     options.sched.max_num_seqs = streams;
     options.sched.max_num_batched_tokens = 1024;

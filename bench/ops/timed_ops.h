@@ -63,6 +63,7 @@ inline ops::OpTable TimedCpuOps() {
   Timed<OpId::kQuantLinear, Part::kLinear, ops::QuantLinearParams>::Register(&table);
   Timed<OpId::kQuantMlp, Part::kLinear, ops::QuantMlpParams>::Register(&table);  // its SiLU included
   Timed<OpId::kQuantMlpExact, Part::kLinear, ops::QuantMlpParams>::Register(&table);
+  Timed<OpId::kQuantPick, Part::kLinear, ops::QuantPickParams>::Register(&table);  // sampling of the head included
   Timed<OpId::kHalfLinear, Part::kLinear, ops::HalfLinearParams>::Register(&table);
   Timed<OpId::kPagedAttention, Part::kAttention, ops::PagedAttentionParams>::Register(&table);
   Timed<OpId::kRopeKvWrite, Part::kRope, ops::RopeKvWriteParams>::Register(&table);

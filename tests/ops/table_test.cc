@@ -19,7 +19,7 @@ constexpr OpId kAllOps[] = {
     OpId::kQuantEmbedding, OpId::kFeedTokens,    OpId::kKeepTokens,    OpId::kRandomFill,     OpId::kLinearSiluMul,
     OpId::kCountTokens,    OpId::kQuantizeFp8,   OpId::kFp8Linear,     OpId::kRmsNormFp8,     OpId::kSiluMulFp8,
     OpId::kHalfLinear,     OpId::kHalfEmbedding, OpId::kNormLinear,    OpId::kLinearAdd,      OpId::kNormQkv,
-    OpId::kQuantMlp,       OpId::kQuantMlpExact, OpId::kDenseLinear};
+    OpId::kQuantMlp,       OpId::kQuantMlpExact, OpId::kDenseLinear,   OpId::kQuantPick};
 
 // Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings, but for the two that some arms
 // have.

@@ -51,6 +51,19 @@ struct QuantMlpParams {
 };
 using QuantMlpFn = void (*)(const QuantMlpParams&, const OpContext&);
 
+// tokens[r] = the column of the largest element in row r of x weight^T, of the bits that quant_linear with
+// batch_invariant has, as `sample` picks it for a greedy row: ties go to the lowest, -1 for a row that holds a NaN or
+// no finite value. Optional; the product itself is not kept.
+struct QuantPickParams {
+  int32_t* tokens = nullptr;            // [num_rows]
+  const float* x = nullptr;             // [num_rows, k]
+  const QuantWeight* weight = nullptr;  // [n, k]
+  int32_t num_rows = 0;
+  int32_t n = 0;
+  int32_t k = 0;
+};
+using QuantPickFn = void (*)(const QuantPickParams&, const OpContext&);
+
 // out[t, :] = row ids[t] - first_id of a packed matrix, as floats; zeros for an id whose row it lacks (see
 // embedding.h).
 struct QuantEmbeddingParams {

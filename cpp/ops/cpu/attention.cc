@@ -13,8 +13,8 @@
 namespace fastllm::ops::cpu {
 namespace {
 
-// Query rows (tokens x heads of a group) that share one pass over K and V: a chunk of either is read and rearranged once
-// for all of them. Fewer where there would not be enough tiles to go round; results do not depend on it.
+// Query rows (tokens x heads of a group) that share one pass over K and V: a chunk of either is read and rearranged
+// once for all of them. Fewer where there would not be enough tiles to go round; results do not depend on it.
 constexpr int32_t kTileRows = 192;
 constexpr int32_t kLeastTileRows = 48;
 

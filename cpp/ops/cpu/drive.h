@@ -50,6 +50,8 @@ void RunLinear(const Kernels& k, const LinearParams& p, const OpContext& ctx);
 void RunFp8Linear(const Kernels& k, const Fp8LinearParams& p, const OpContext& ctx);
 // Throws InternalError when the parts do not fit together.
 void RunQuantLinear(const QuantKernels& k, const QuantLinearParams& p, const OpContext& ctx);
+// Throws InternalError when the weight is not [n, k].
+void RunQuantPick(const Kernels& k, const QuantKernels& q, const QuantPickParams& p, const OpContext& ctx);
 // An id outside the vocabulary throws InternalError.
 void QuantEmbedding(const QuantEmbeddingParams& p, const OpContext& ctx);
 void RunAttention(const AttentionKernels& k, const PagedAttentionParams& p, const OpContext& ctx);
@@ -72,6 +74,10 @@ void Fp8LinearOp(const Fp8LinearParams& p, const OpContext& ctx) {
 template <const QuantKernels& K>
 void QuantLinearOp(const QuantLinearParams& p, const OpContext& ctx) {
   RunQuantLinear(K, p, ctx);
+}
+template <const Kernels& K, const QuantKernels& Q>
+void QuantPickOp(const QuantPickParams& p, const OpContext& ctx) {
+  RunQuantPick(K, Q, p, ctx);
 }
 template <const Kernels& K>
 void RopeOp(const RopeParams& p, const OpContext& ctx) {

@@ -38,6 +38,36 @@ void AddArm(OpTable& table, CpuIsa isa, const char* const (&names)[11]) {
   Add(table, OpId::kFp8Linear, isa, names[10], &cpu::Fp8LinearOp<K>);
 }
 
+#ifdef FASTLLM_OPS_X86
+// What computes on quantised weights, in the arms up to `isa`.
+void AddQuantArms(OpTable& table, CpuIsa isa) {
+  if (isa >= CpuIsa::kAvx2) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx2, "cpu.quant_linear.f32.avx2",
+        &cpu::QuantLinearOp<cpu::kAvx2QuantKernels>);
+    Add(table, OpId::kQuantPick, CpuIsa::kAvx2, "cpu.quant_pick.f32.avx2",
+        &cpu::QuantPickOp<cpu::kAvx2Kernels, cpu::kAvx2QuantKernels>);
+  }
+  if (isa >= CpuIsa::kAvx512Vnni) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
+        &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
+    Add(table, OpId::kQuantPick, CpuIsa::kAvx512Vnni, "cpu.quant_pick.f32.avx512_vnni",
+        &cpu::QuantPickOp<cpu::kAvx512Kernels, cpu::kAvx512VnniQuantKernels>);
+  }
+  // AMX multiplies many rows so much faster than VNNI that it gains more by the product on its own.
+  if (isa >= CpuIsa::kAvx512Vnni && isa < CpuIsa::kAmx) {
+    Add(table, OpId::kQuantMlpExact, CpuIsa::kAvx512Vnni, "cpu.quant_mlp_exact.f32.avx512_vnni",
+        &cpu::QuantMlpExactOp<cpu::kAvx512VnniQuantKernels>);
+  }
+  if (isa >= CpuIsa::kAmx) {
+    Add(table, OpId::kQuantLinear, CpuIsa::kAmx, "cpu.quant_linear.f32.amx",
+        &cpu::QuantLinearOp<cpu::kAmxQuantKernels>);
+    Add(table, OpId::kQuantPick, CpuIsa::kAmx, "cpu.quant_pick.f32.amx",
+        &cpu::QuantPickOp<cpu::kAvx512Kernels, cpu::kAmxQuantKernels>);
+    Add(table, OpId::kQuantMlp, CpuIsa::kAmx, "cpu.quant_mlp.f32.amx", &cpu::QuantMlpOp<cpu::kAmxWideKernels>);
+  }
+}
+#endif
+
 }  // namespace
 
 const char* CpuIsaName(CpuIsa isa) {
@@ -82,6 +112,8 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
   Add(table, OpId::kQuantizeFp8, CpuIsa::kPlain, "cpu.quantize_fp8.f32", &cpu::QuantizeFp8);
   Add(table, OpId::kQuantEmbedding, CpuIsa::kPlain, "cpu.quant_embedding.f32", &cpu::QuantEmbedding);
   Add(table, OpId::kQuantLinear, CpuIsa::kPlain, "cpu.quant_linear.f32", &cpu::QuantLinearOp<cpu::kPlainQuantKernels>);
+  Add(table, OpId::kQuantPick, CpuIsa::kPlain, "cpu.quant_pick.f32",
+      &cpu::QuantPickOp<cpu::kPlainKernels, cpu::kPlainQuantKernels>);
   AddArm<cpu::kPlainKernels>(table, CpuIsa::kPlain,
                              {"cpu.rms_norm.f32", "cpu.rope.f32", "cpu.paged_attention.f32", "cpu.silu_mul.f32",
                               "cpu.sample.f32", "cpu.process_logits.f32", "cpu.logprobs.f32", "cpu.linear.f32",
@@ -96,24 +128,7 @@ void RegisterCpuOps(OpTable& table, CpuIsa max_isa) {
          "cpu.sample.f32.avx2", "cpu.process_logits.f32.avx2", "cpu.logprobs.f32.avx2", "cpu.linear.f32.avx2",
          "cpu.rope_kv_write.f32.avx2", "cpu.kv_write.f32.avx2", "cpu.fp8_linear.f32.avx2"});
   }
-  if (isa >= CpuIsa::kAvx2) {
-    Add(table, OpId::kQuantLinear, CpuIsa::kAvx2, "cpu.quant_linear.f32.avx2",
-        &cpu::QuantLinearOp<cpu::kAvx2QuantKernels>);
-  }
-  if (isa >= CpuIsa::kAvx512Vnni) {
-    Add(table, OpId::kQuantLinear, CpuIsa::kAvx512Vnni, "cpu.quant_linear.f32.avx512_vnni",
-        &cpu::QuantLinearOp<cpu::kAvx512VnniQuantKernels>);
-  }
-  // AMX multiplies many rows so much faster than VNNI that it gains more by the product on its own.
-  if (isa >= CpuIsa::kAvx512Vnni && isa < CpuIsa::kAmx) {
-    Add(table, OpId::kQuantMlpExact, CpuIsa::kAvx512Vnni, "cpu.quant_mlp_exact.f32.avx512_vnni",
-        &cpu::QuantMlpExactOp<cpu::kAvx512VnniQuantKernels>);
-  }
-  if (isa >= CpuIsa::kAmx) {
-    Add(table, OpId::kQuantLinear, CpuIsa::kAmx, "cpu.quant_linear.f32.amx",
-        &cpu::QuantLinearOp<cpu::kAmxQuantKernels>);
-    Add(table, OpId::kQuantMlp, CpuIsa::kAmx, "cpu.quant_mlp.f32.amx", &cpu::QuantMlpOp<cpu::kAmxWideKernels>);
-  }
+  AddQuantArms(table, isa);
   if (isa >= CpuIsa::kAvx512Bf16) {
     Add(table, OpId::kPagedAttention, CpuIsa::kAvx512Bf16, "cpu.paged_attention.f32.avx512_bf16",
         &cpu::AttentionOp<cpu::kAvx512Kernels, cpu::kAvx512Bf16AttentionKernels>);

@@ -109,6 +109,7 @@ const char* OpName(OpId op) {
     case OpId::kQuantMlp: return "quant_mlp";
     case OpId::kQuantMlpExact: return "quant_mlp_exact";
     case OpId::kDenseLinear: return "dense_linear";
+    case OpId::kQuantPick: return "quant_pick";
   }
   return "unknown";
 }

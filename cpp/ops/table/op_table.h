@@ -45,6 +45,7 @@ enum class OpId : uint8_t {
   kQuantMlp,       // optional: contract/quant_linear.h
   kQuantMlpExact,  // likewise
   kDenseLinear,    // optional: contract/dense_linear.h
+  kQuantPick,      // optional: contract/quant_linear.h
 };
 const char* OpName(OpId op);
 

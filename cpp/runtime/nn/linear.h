@@ -76,6 +76,7 @@ class Linear {
   void AddForward(const ForwardContext& ctx, const FusedOps& fused, const at::Tensor& x, const FusedStream& out,
                   const FusedNext& next) const;
 
+  bool batch_invariant() const { return batch_invariant_; }
   int64_t out_features() const { return weight_->rows(); }
 
   // Where x is rounded to 8 bits, more finely, for outputs in which errors weigh more.

@@ -9,6 +9,7 @@
 namespace fastllm::runtime {
 namespace {
 
+constexpr int64_t kLeastPickedRows = 4;       // fewer rows of logits stay in cache on their way to the sampler
 constexpr uintptr_t kProductAlignment = 256;  // bytes: what cuBLASLt takes results to have
 
 // Columns [0, width) of every row of `from` to columns [first, first + width) of `to`. Both are contiguous float32.
@@ -29,6 +30,7 @@ VocabHead::VocabHead(Builder& b, Param* embedding, int64_t vocab)
       share_(b.PaddedShare(vocab)),
       ranks_(b.ranks().tensor),
       linear_(b, embedding),
+      pick_(b.OptionalOp<ops::QuantPickFn>(ops::OpId::kQuantPick)),
       logits_(b.Float32Buffer("logits", vocab)) {
   if (ranks_ == nullptr) return;
   own_ = b.Float32Buffer("own_logits", std::max<int64_t>(1, embedding->rows()));
@@ -62,8 +64,19 @@ const at::Tensor& VocabHead::Forward(const ForwardContext& ctx, const at::Tensor
   return logits;
 }
 
+bool VocabHead::CanPick(int64_t rows) const {
+  if (ranks_ != nullptr) return ranks_->HasArgmax(rows);
+  return pick_ != nullptr && rows >= kLeastPickedRows && linear_.packed().size() == 1 && !linear_.has_bias() &&
+         linear_.batch_invariant();
+}
+
 void VocabHead::Pick(const ForwardContext& ctx, const at::Tensor& hidden, int32_t* tokens) const {
   const auto rows = static_cast<int32_t>(hidden.size(0));
+  if (ranks_ == nullptr) {
+    const ops::QuantWeight& weight = linear_.packed().front();
+    pick_({tokens, DataOf<const float>(hidden), &weight, rows, weight.n, weight.k}, ctx.op);
+    return;
+  }
   const at::Tensor& own = ctx.scratch->Rows(own_, rows);
   const auto width = static_cast<int32_t>(linear_.out_features());
   if (width > 0) linear_.Forward(ctx, hidden, own);

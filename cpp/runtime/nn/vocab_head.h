@@ -23,8 +23,8 @@ class VocabHead {
   const at::Tensor& Forward(const ForwardContext& ctx, const at::Tensor& hidden) const;
 
   // The greedy tokens of [rows, hidden] where all logits need not be in one place: where CanPick() says that the ranks
-  // do that for so many rows. tokens: [rows], on the device.
-  bool CanPick(int64_t rows) const { return ranks_ != nullptr && ranks_->HasArgmax(rows); }
+  // do that for so many rows, or that a weight that stays quantised is multiplied so. tokens: [rows], on the device.
+  bool CanPick(int64_t rows) const;
   void Pick(const ForwardContext& ctx, const at::Tensor& hidden, int32_t* tokens) const;
 
   // The weight, for the op before to fetch.
@@ -35,6 +35,7 @@ class VocabHead {
   int64_t share_;  // columns of a rank, the last ones' padding included
   std::shared_ptr<Communicator> ranks_;
   Linear linear_;
+  ops::QuantPickFn pick_;  // null: the backend has none
   Scratch::Slot logits_;
   Scratch::Slot own_ = 0;    // [rows, this rank's part]
   Scratch::Slot parts_ = 0;  // [ranks * rows, share]

@@ -104,7 +104,7 @@ Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
   return model_->Forward(context_);
 }
 
-at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
+const at::Tensor& ModelRunner::GatherHidden(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
   const at::Tensor& picked = scratch_.Rows(gather_slot_, num_rows);
   ops::GatherRowsParams p;
   p.out = picked.data_ptr();
@@ -113,7 +113,11 @@ at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* ro
   p.num_rows = num_rows;
   p.hidden = config_.hidden_size;
   gather_(p, context_.op);
-  return model_->Logits(context_, picked);
+  return picked;
+}
+
+at::Tensor ModelRunner::GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows) {
+  return model_->Logits(context_, GatherHidden(hidden, rows, num_rows));
 }
 
 void ModelRunner::ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result) {
@@ -156,7 +160,16 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
     return Status::Ok();
   }
   const std::vector<int32_t>& wanted = buffers_.ArrangeLogitRows(sampler_.Arrange());
-  const at::Tensor logits = GatherLogits(hidden, wanted.data(), static_cast<int32_t>(wanted.size()));
+  const auto num_wanted = static_cast<int32_t>(wanted.size());
+  if (place_.ranks.topology.world() == 1 && model_->CanPick(num_wanted)) {
+    if (std::vector<int32_t>* const tokens = sampler_.GreedyTokens(); tokens != nullptr) {
+      model_->Pick(context_, GatherHidden(hidden, wanted.data(), num_wanted), tokens->data());
+      for (size_t i = 0; i < tokens->size(); ++i) result->rows[i].tokens.push_back((*tokens)[i]);
+      batch_.Commit(*tokens);
+      return Status::Ok();
+    }
+  }
+  const at::Tensor logits = GatherLogits(hidden, wanted.data(), num_wanted);
   if (!place_.ranks.topology.gives_output()) {
     result->rows.clear();
     batch_.Commit(ShareTokens(std::vector<int32_t>(wanted.size())));

@@ -57,6 +57,7 @@ class ModelRunner : public StepRunner {
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
   // Applies the plan and runs the model: hidden states [num_tokens, hidden].
   Result<at::Tensor> Forward(const StepPlan& plan);
+  const at::Tensor& GatherHidden(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);
   Status Sample(const at::Tensor& hidden, StepResult* result);

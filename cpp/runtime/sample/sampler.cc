@@ -120,6 +120,18 @@ void Sampler::Describe(const SamplerRow& in) {
   batch_.questions.push_back(q);
 }
 
+std::vector<int32_t>* Sampler::GreedyTokens() {
+  const bool silent = std::cmp_equal(batch_.num_silent, rows_.size());
+  if (!silent || batch_.any_processed || !batch_.ban_ids.empty() || host_.has_raw() || host_.has_scaled()) {
+    return nullptr;
+  }
+  for (const ops::SampleRow& row : batch_.sample) {
+    if (row.temperature >= ops::kGreedyTemperature) return nullptr;
+  }
+  tokens_.resize(rows_.size());
+  return &tokens_;
+}
+
 const std::vector<int32_t>& Sampler::Run(const at::Tensor& logits, const ops::OpContext& op) {
   const auto num_rows = static_cast<int32_t>(rows_.size());
   FASTLLM_CHECK(logits.size(0) == num_rows && logits.size(1) == vocab_size_,

@@ -46,6 +46,11 @@ class Sampler {
   // After the last Add(): which row each row of the logits must be of. Rows that are worked on alike come together.
   const std::vector<int32_t>& Arrange();
 
+  // After Arrange(), where every row takes the largest of its logits as the model leaves them and nothing else is
+  // asked: room for the tokens, in the order of Add() and of Arrange(), which the caller may then find by itself in
+  // place of Run(). Else null.
+  std::vector<int32_t>* GreedyTokens();
+
   // Samples logits [rows added, vocab], in the order of Arrange(), and changes them. The tokens, in the order of
   // Add(), stay valid until Clear(); -1 for a row without a usable logit.
   const std::vector<int32_t>& Run(const at::Tensor& logits, const ops::OpContext& op);

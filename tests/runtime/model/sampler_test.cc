@@ -228,6 +228,31 @@ TEST(LogprobReader, ManyRowsThatWantTheWholeVocabulary) {
 }
 
 // Counts kept token by token are those of a state that is made anew, as after a preemption.
+// Greedy rows of which nothing else is asked may be picked without the sampler; one row of another kind, and none may.
+TEST(Sampler, LeavesGreedyTokensToTheCallerWhereNothingElseIsAsked) {
+  const auto leaves = [](const auto& change) {
+    Sampler sampler = MakeSampler();
+    std::vector<Sequence> sequences(3);
+    for (Sequence& s : sequences) s.tokens = {1, 2, 3}, s.num_prompt_tokens = 2;
+    change(sequences[1]);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& s = sequences[i];
+      if (s.spec.logits) s.state = std::make_unique<LogitsState>(*s.spec.logits, s.tokens, s.num_prompt_tokens);
+      sampler.Add({static_cast<RequestId>(i), &s.spec, &s.tokens, s.num_prompt_tokens, s.state.get()});
+    }
+    sampler.Arrange();
+    const std::vector<int32_t>* const tokens = sampler.GreedyTokens();
+    if (tokens != nullptr) EXPECT_EQ(tokens->size(), sequences.size());
+    return tokens != nullptr;
+  };
+  EXPECT_TRUE(leaves([](Sequence&) {}));
+  EXPECT_FALSE(leaves([](Sequence& s) { s.spec.temperature = 0.5f; }));
+  EXPECT_FALSE(leaves([](Sequence& s) { s.spec.logprobs.emplace(); }));
+  EXPECT_FALSE(leaves([](Sequence& s) { s.spec.logits.emplace().repetition_penalty = 1.2f; }));
+  EXPECT_FALSE(leaves([](Sequence& s) { s.spec.min_tokens = 4, s.spec.banned_until_min = {5}; }));
+  EXPECT_TRUE(leaves([](Sequence& s) { s.spec.min_tokens = 1, s.spec.banned_until_min = {5}; }));  // over
+}
+
 TEST(LogitsState, StepByStepAndAnewAreTheSame) {
   LogitsSpec spec;
   spec.frequency_penalty = 1.0f;

@@ -16,9 +16,6 @@
 namespace fastllm::ops::cpu {
 namespace {
 
-// Rows of a tile that meet a chunk together: few enough for what they take to stay in the first-level cache next to it.
-constexpr int32_t kBlockRows = 48;
-
 // sums: accumulators, maxima and sums of weights, as kernels.h lays them out.
 inline void PointToSums(Tile* t, float* sums) {
   t->acc = sums;
@@ -94,18 +91,16 @@ inline void SumSplit(const PagedAttentionParams& p, const AttentionItem& item, c
   int64_t offset[kAttentionChunk];
   const int32_t seen_from = FirstSeen(t.window, t.first_pos);
   Tile seers = t;  // the rows up to the last that sees something of the chunk
-  const int32_t block = kBlockRows / t.group > 1 ? kBlockRows / t.group * t.group : t.group;
   for (int32_t chunk = begin; chunk < end; chunk += kAttentionChunk) {
     if (chunk + kAttentionChunk <= seen_from) continue;
     const int32_t n = end - chunk < kAttentionChunk ? end - chunk : kAttentionChunk;
-    const int32_t first_row = FirstRow(t, chunk);
     seers.rows = EndRow(t, chunk + kAttentionChunk);
     ChunkOffsets(p, item, chunk, seen_from > chunk ? seen_from - chunk : 0, n, offset);
     FetchAhead(p, item, ahead, chunk, n, &fetcher);
     cache.Chunk(p, t, offset, n, fetcher);
     fetcher.Step(kAttentionChunk * kAttentionChunk);  // what is left
-    for (int32_t r = first_row; r < seers.rows; r += block) {
-      const Tile few = RowsOf(seers, r, seers.rows - r < block ? seers.rows - r : block);
+    for (int32_t r = FirstRow(t, chunk); r < seers.rows; r += BlockRows(t)) {
+      const Tile few = RowsOf(seers, r);
       const int32_t visible = Visible(few, few.rows - 1, chunk);
       cache.Scores(few, offset, visible < n ? visible : n);
       if constexpr (Cache::kOwnSoftmax) {

@@ -51,12 +51,8 @@ struct FloatCache {
   FloatCache(const PagedAttentionParams& p, const Tile&)
       : k(static_cast<const float*>(p.cache.k)), v(static_cast<const float*>(p.cache.v)) {}
   void Chunk(const PagedAttentionParams&, const Tile&, int64_t*, int32_t, Fetcher&) {}
-  void Scores(const Tile& t, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, k, offset, n);
-  }
-  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, v, offset, chunk);
-  }
+  void Scores(const Tile& t, const int64_t* offset, int32_t n) const { cpu::Scores(t, k, offset, n); }
+  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const { cpu::Values(t, v, offset, chunk); }
 };
 
 // K and V of 16 or 8 bits, widened a chunk at a time; from there as FloatCache.
@@ -65,12 +61,8 @@ struct WidenedCache {
   float* k;
   float* v;
   explicit WidenedCache(const Tile& t) : k(t.wide), v(t.wide + static_cast<int64_t>(kAttentionChunk) * t.dim) {}
-  void Scores(const Tile& t, const int64_t* offset, int32_t n) const {
-    cpu::Scores(t, k, offset, n);
-  }
-  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const {
-    cpu::Values(t, v, offset, chunk);
-  }
+  void Scores(const Tile& t, const int64_t* offset, int32_t n) const { cpu::Scores(t, k, offset, n); }
+  void Values(const Tile& t, const int64_t* offset, int32_t chunk) const { cpu::Values(t, v, offset, chunk); }
 };
 
 template <Vec (*kLoad)(const uint16_t*)>

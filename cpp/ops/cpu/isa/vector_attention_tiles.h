@@ -35,10 +35,14 @@ inline int32_t EndRow(const Tile& t, int32_t pos) {
   return end < 0 ? 0 : end < t.rows ? static_cast<int32_t>(end) : t.rows;
 }
 
-// `count` rows of the tile from `row` on, which begins a token.
-inline Tile RowsOf(const Tile& t, int32_t row, int32_t count) {
+// Rows of a tile that meet a chunk together, whole tokens: few enough for what they take to stay in the first-level
+// cache next to it.
+inline int32_t BlockRows(const Tile& t) { return t.group >= 48 ? t.group : 48 / t.group * t.group; }
+
+// As many rows of the tile, or those that are left, from `row` on, which begins a token.
+inline Tile RowsOf(const Tile& t, int32_t row) {
   Tile few = t;
-  few.rows = count;
+  few.rows = t.rows - row < BlockRows(t) ? t.rows - row : BlockRows(t);
   few.first_row = t.first_row + row;
   few.first_pos += row / t.group;
   few.q += static_cast<int64_t>(row) * t.stride;

@@ -20,7 +20,7 @@ class Model {
   virtual const at::Tensor& Logits(const ForwardContext& ctx, const at::Tensor& hidden) = 0;
 
   // The greedy tokens of some hidden states, without all logits in one place: where CanPick() says that ranks which
-  // share the vocabulary do that for so many rows. tokens: [rows], where the model is.
+  // share the vocabulary, or the product itself, do that for so many rows. tokens: [rows], where the model is.
   virtual bool CanPick(int64_t /*rows*/) const { return false; }
   virtual void Pick(const ForwardContext& /*ctx*/, const at::Tensor& /*hidden*/, int32_t* /*tokens*/) {}
 };
