@@ -1,8 +1,8 @@
 """One engine that generates when told:  worker.py fastllm|transformers|openvino|llamacpp|vllm MODEL THREADS [OPTIONS]
 
 OPTIONS is a JSON object for the engine (fastllm, vllm: keywords of LLM; transformers: dtype; llamacpp: parameters
-of the model). Reads lines {"batch": B, "prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B prompts
-of P tokens, and answers
+of the model). Reads lines {"batch": B, "prompt_tokens": P, "new_tokens": N}, generates N greedy tokens for each of B
+prompts of P tokens, and answers
 {"tokens": B * N, "seconds": s, "rss_mb": peak} for the whole call, prefill included.
 """
 

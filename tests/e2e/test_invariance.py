@@ -118,3 +118,27 @@ def test_seeded_sampling(make_llm, prompts):
     assert together == one_by_one
     assert backwards == one_by_one
     assert ids_of(llm, [some[0]], params(7))[0] != one_by_one[0]
+
+
+def test_the_last_layer_for_the_sampled_tokens_alone(make_llm, prompts):
+    """Where log probabilities of the prompt are asked for the last layer is computed for all tokens: the same bits."""
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False, max_num_batched_tokens=64, max_num_seqs=8)
+
+    def first(**asked) -> list[dict[int, float]]:
+        params = SamplingParams(temperature=0, max_tokens=3, logprobs=3, ignore_eos=True, **asked)
+        outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
+        return [{i: v.logprob for i, v in place.items()} for o in outputs for place in o.outputs[0].logprobs]
+
+    assert first() == first(prompt_logprobs=0)
+
+
+def test_greedy_tokens_without_their_logits(make_llm, prompts):
+    """Many rows that only want the likeliest token find it without all logits; with log probabilities they do not."""
+    llm = make_llm(batch_invariant=True, enable_prefix_caching=False)
+
+    def ids(**asked) -> list[list[int]]:
+        params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, **asked)
+        outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], params, use_tqdm=False)
+        return [list(o.outputs[0].token_ids) for o in outputs]
+
+    assert ids() == ids(logprobs=0)

@@ -30,6 +30,8 @@ Attention::Attention(Builder& b, const std::string& path, int32_t layer, const A
       o_(b, path + ".o", {s.hidden}, q, s.o_bias),
       qkv_slot_(b.Buffer("qkv", q.size + 2 * kv.size)),
       out_slot_(b.Buffer("attention", q.size)),
+      wanted_slot_(b.Buffer("wanted_qkv", q.size + 2 * kv.size)),
+      gather_(b.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows)),
       write_(b.Op<ops::RopeKvWriteFn>(ops::OpId::kRopeKvWrite, s.head_dim,
                                       interleaved ? ops::kFeatureInterleavedRope : ops::kFeatureNone)),
       attend_(
@@ -94,6 +96,22 @@ void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const I
   qkv_.Forward(ctx, x, qkv);
   write_(CacheWrite(ctx, rotary, qkv), ctx.op);
   o_.Forward(ctx, Attend(ctx, qkv), out);
+}
+
+void Attention::ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, const NormedInput& x,
+                              const at::Tensor& out) const {
+  const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
+  qkv_.Forward(ctx, x, qkv);
+  write_(CacheWrite(ctx, rotary, qkv), ctx.op);
+  if (ctx.wanted.count == 0) return;
+  const at::Tensor& picked = ctx.scratch->Rows(wanted_slot_, ctx.wanted.count);
+  gather_(
+      {picked.data_ptr(), qkv.const_data_ptr(), ctx.wanted.tokens, ctx.wanted.count, static_cast<int32_t>(qkv.size(1))},
+      ctx.op);
+  ForwardContext few = ctx;
+  few.input.num_tokens = ctx.wanted.count;
+  few.input.query_start = ctx.wanted.query_start;
+  o_.Forward(ctx, Attend(few, picked), out);
 }
 
 const at::Tensor& Attention::FusedQkv(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/contract/attention.h"
+#include "ops/contract/embedding.h"
 #include "ops/contract/rope_kv_write.h"
 #include "runtime/nn/builder.h"
 #include "runtime/nn/context.h"
@@ -38,6 +39,10 @@ class Attention {
   template <typename Input>
   void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
 
+  // The same, `out` being of the tokens of ctx.wanted alone: [wanted, hidden], another tensor than the input's.
+  void ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, const NormedInput& x,
+                     const at::Tensor& out) const;
+
   // The same of an x that is normalised already, with the rotation and the cache write folded into the first product
   // where CanFuseQkv(), x being an activation.
   bool CanFuseQkv(const FusedOps& fused, const at::Tensor& x) const {
@@ -69,6 +74,8 @@ class Attention {
   Param* k_norm_ = nullptr;
   Scratch::Slot qkv_slot_;
   Scratch::Slot out_slot_;
+  Scratch::Slot wanted_slot_;
+  ops::GatherRowsFn gather_;
   ops::RopeKvWriteFn write_;
   ops::PagedAttentionFn attend_;
 };

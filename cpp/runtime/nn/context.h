@@ -22,6 +22,16 @@ struct StepInput {
   int32_t max_blocks = 0;  // row stride of block_table
 };
 
+// The tokens whose hidden states are wanted, at most one of a sequence, its last; unset: those of all tokens. What
+// comes after the last layer's keys and values is then computed for these alone.
+struct WantedRows {
+  const int32_t* tokens = nullptr;       // [count], ascending
+  const int32_t* query_start = nullptr;  // [num_seqs + 1], of these tokens alone
+  int32_t count = 0;
+
+  bool some() const { return tokens != nullptr; }
+};
+
 // How the step's attention is spread, for backends that have a plan (contract/attention_plan.h); unset on the others.
 struct AttentionStep {
   const int32_t* plan = nullptr;
@@ -33,6 +43,7 @@ struct AttentionStep {
 
 struct ForwardContext {
   StepInput input;
+  WantedRows wanted;
   AttentionStep attention;
   const ops::KvCacheView* kv_layers = nullptr;  // [num_layers]
   Scratch* scratch = nullptr;

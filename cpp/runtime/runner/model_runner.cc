@@ -93,10 +93,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(ModelSource source, con
   }
 }
 
-Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan) {
+Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan, bool some_suffice) {
   FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
   if (batch_.rows().empty()) return at::Tensor();
   context_.input = buffers_.Fill(batch_);
+  const auto asks_of_prompt = [](const BatchRow& row) { return row.sequence->sampling.prompt_logprobs.has_value(); };
+  const bool some = some_suffice && place_.ranks.topology.world() == 1 &&
+                    std::none_of(batch_.rows().begin(), batch_.rows().end(), asks_of_prompt);
+  context_.wanted = some ? buffers_.Wanted() : WantedRows();
   if (place_.ranks.topology.world() > 1) {
     FASTLLM_RETURN_IF_ERROR(
         CompareSteps(place_.ranks, context_.op, plan.step_id, StepHash(plan.step_id, context_.input)));
@@ -159,7 +163,8 @@ Status ModelRunner::Sample(const at::Tensor& hidden, StepResult* result) {
     batch_.Commit({});
     return Status::Ok();
   }
-  const std::vector<int32_t>& wanted = buffers_.ArrangeLogitRows(sampler_.Arrange());
+  const std::vector<int32_t>& order = sampler_.Arrange();
+  const std::vector<int32_t>& wanted = context_.wanted.some() ? order : buffers_.ArrangeLogitRows(order);
   const auto num_wanted = static_cast<int32_t>(wanted.size());
   if (place_.ranks.topology.world() == 1 && model_->CanPick(num_wanted)) {
     if (std::vector<int32_t>* const tokens = sampler_.GreedyTokens(); tokens != nullptr) {
@@ -190,7 +195,7 @@ StepResult ModelRunner::Execute(const StepPlan& plan) {
   result.step_id = plan.step_id;
   try {
     const c10::InferenceMode inference;
-    Result<at::Tensor> hidden = Forward(plan);
+    Result<at::Tensor> hidden = Forward(plan, /*some_suffice=*/true);
     result.status = hidden.status();
     if (hidden.ok() && hidden->defined() && !place_.ranks.topology.last_stage()) {
       batch_.CommitUnknown();
@@ -213,7 +218,7 @@ StepResult ModelRunner::Execute(const StepPlan& plan) {
 Status ModelRunner::ExecuteForLogits(const StepPlan& plan, std::vector<float>* logits) {
   try {
     const c10::InferenceMode inference;
-    FASTLLM_ASSIGN_OR_RETURN(const at::Tensor hidden, Forward(plan));
+    FASTLLM_ASSIGN_OR_RETURN(const at::Tensor hidden, Forward(plan, /*some_suffice=*/false));
     std::vector<int32_t> rows(batch_.num_tokens());
     std::iota(rows.begin(), rows.end(), 0);
     for (int32_t first = 0; place_.ranks.topology.last_stage() && first < batch_.num_tokens(); first += kLogitSlab) {

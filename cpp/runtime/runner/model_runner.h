@@ -55,8 +55,9 @@ class ModelRunner : public StepRunner {
   ModelRunner(ModelConfig config, ModelShare share, const RunnerOptions& options, Sampler sampler);
 
   Status Load(const TensorSource* tensors, const RunnerOptions& options);
-  // Applies the plan and runs the model: hidden states [num_tokens, hidden].
-  Result<at::Tensor> Forward(const StepPlan& plan);
+  // Applies the plan and runs the model: hidden states [num_tokens, hidden], or where some suffice those of the tokens
+  // that sample (context_.wanted is set then).
+  Result<at::Tensor> Forward(const StepPlan& plan, bool some_suffice);
   const at::Tensor& GatherHidden(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   at::Tensor GatherLogits(const at::Tensor& hidden, const int32_t* rows, int32_t num_rows);
   void ReadPromptLogprobs(const at::Tensor& hidden, StepResult* result);

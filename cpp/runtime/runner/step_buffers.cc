@@ -14,6 +14,7 @@ StepBuffers::StepBuffers(const BatchLimits& l)
       seq_len_(l.max_num_seqs),
       block_table_(static_cast<size_t>(l.max_num_seqs) * max_blocks_) {
   logit_rows_.reserve(l.max_num_seqs);
+  logit_start_.reserve(l.max_num_seqs + 1);
   arranged_rows_.reserve(l.max_num_seqs);
 }
 
@@ -30,6 +31,12 @@ void StepBuffers::FillRow(const BatchRow& row, int32_t first_token, int32_t inde
   std::copy(s.blocks.begin(), s.blocks.end(), block_table_.data() + static_cast<size_t>(index) * max_blocks_);
 }
 
+WantedRows StepBuffers::Wanted() const {
+  const auto count = static_cast<int32_t>(logit_rows_.size());
+  if (count == query_start_[logit_start_.size() - 1]) return {};
+  return {logit_rows_.data(), logit_start_.data(), count};
+}
+
 const std::vector<int32_t>& StepBuffers::ArrangeLogitRows(const std::vector<int32_t>& order) {
   arranged_rows_.clear();
   for (const int32_t i : order) arranged_rows_.push_back(logit_rows_[i]);
@@ -38,6 +45,7 @@ const std::vector<int32_t>& StepBuffers::ArrangeLogitRows(const std::vector<int3
 
 StepInput StepBuffers::Fill(const BatchState& batch) {
   logit_rows_.clear();
+  logit_start_.assign(1, 0);
   query_start_[0] = 0;
   int32_t token = 0, index = 0;
   for (const BatchRow& row : batch.rows()) {
@@ -45,6 +53,7 @@ StepInput StepBuffers::Fill(const BatchState& batch) {
     token += row.num_tokens;
     query_start_[++index] = token;
     if (row.sample) logit_rows_.push_back(token - 1);
+    logit_start_.push_back(static_cast<int32_t>(logit_rows_.size()));
   }
   StepInput in;
   in.ids = ids_.data();

@@ -20,6 +20,9 @@ class StepBuffers {
   // Token rows whose logits are wanted, in batch order.
   const std::vector<int32_t>& logit_rows() const { return logit_rows_; }
 
+  // These, where they are fewer than the tokens; else unset. Valid until the next Fill().
+  WantedRows Wanted() const;
+
   // The same, the i-th being logit_rows()[order[i]]. Valid until the next call.
   const std::vector<int32_t>& ArrangeLogitRows(const std::vector<int32_t>& order);
 
@@ -35,6 +38,7 @@ class StepBuffers {
   std::vector<int32_t> seq_len_;
   std::vector<int32_t> block_table_;
   std::vector<int32_t> logit_rows_;
+  std::vector<int32_t> logit_start_;  // by sequence, how many of logit_rows_ are before it
   std::vector<int32_t> arranged_rows_;
 };
 

@@ -242,8 +242,7 @@ TEST(Sampler, LeavesGreedyTokensToTheCallerWhereNothingElseIsAsked) {
     }
     sampler.Arrange();
     const std::vector<int32_t>* const tokens = sampler.GreedyTokens();
-    if (tokens != nullptr) EXPECT_EQ(tokens->size(), sequences.size());
-    return tokens != nullptr;
+    return tokens != nullptr && tokens->size() == sequences.size();
   };
   EXPECT_TRUE(leaves([](Sequence&) {}));
   EXPECT_FALSE(leaves([](Sequence& s) { s.spec.temperature = 0.5f; }));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/contract/embedding.h"
 #include "runtime/nn/attention.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/fused.h"
@@ -47,7 +48,9 @@ class DenseDecoder : public Model {
         fused_(b, c.head_dim),
         squares_(b.Float32Buffer("squares", ops::SquareParts(c.hidden_size))),
         residual_(b.Buffer("residual", c.hidden_size)),
-        hidden_(b.Buffer("hidden", c.hidden_size)) {
+        hidden_(b.Buffer("hidden", c.hidden_size)),
+        few_{b.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows), b.Buffer("wanted_residual", c.hidden_size),
+             b.Buffer("wanted_hidden", c.hidden_size)} {
     if (stage_.begins()) embed_.emplace(b, "embed_tokens", c.vocab_size, c.hidden_size);
     layers_.reserve(stage_.last_layer() - stage_.first_layer());
     for (int32_t i = stage_.first_layer(); i < stage_.last_layer(); ++i) {
@@ -72,7 +75,7 @@ class DenseDecoder : public Model {
     } else {
       stage_.Take(ctx, {&residual, &x});
     }
-    if (CanFuse(x)) return ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true});
+    if (CanFuse(x)) return Wanted(ctx, ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true}));
     ForwardContext inner = ctx;
     inner.defers_sums = embed_ && norm_ && !layers_.empty() && norm_->SumsRanks(x);
     const bool few = inner.defers_sums && (!x.is_cuda() || x.size(0) <= kMostFusedRows);
@@ -81,6 +84,7 @@ class DenseDecoder : public Model {
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
       const bool add = i > 0 || !embed_;
       const NormedInput input{layer.input_norm, x, residual, add, layer.attention.first_weight()};
+      if (ctx.wanted.some() && norm_ && i + 1 == layers_.size()) return ForwardLast(inner, layer, input);
       if (few && layer.attention.CanFuseQkv(fused_, x)) {
         input.Make(inner);
         layer.attention.ForwardNormed(inner, fused_, rotary_, x, x);
@@ -112,6 +116,29 @@ class DenseDecoder : public Model {
     return std::all_of(layers_.begin(), layers_.end(),
                        [&x](const DecoderLayer& l) { return l.attention.CanFuse(x) && l.mlp.CanFuse(x); });
   }
+  const at::Tensor& Gather(const ForwardContext& ctx, const at::Tensor& from, Scratch::Slot to) const {
+    const at::Tensor& rows = ctx.scratch->Rows(to, ctx.wanted.count);
+    if (ctx.wanted.count == 0) return rows;
+    few_.gather({rows.data_ptr(), from.const_data_ptr(), ctx.wanted.tokens, ctx.wanted.count,
+                 static_cast<int32_t>(from.size(1))},
+                ctx.op);
+    return rows;
+  }
+  const at::Tensor& Wanted(const ForwardContext& ctx, const at::Tensor& x) const {
+    return ctx.wanted.some() ? Gather(ctx, x, few_.hidden) : x;
+  }
+
+  // The last layer and the norm, of the wanted tokens but for keys and values. `input` adds to the residual.
+  const at::Tensor& ForwardLast(const ForwardContext& ctx, const DecoderLayer& layer, const NormedInput& input) const {
+    const at::Tensor& x = ctx.scratch->Rows(few_.hidden, ctx.wanted.count);
+    layer.attention.ForwardWanted(ctx, rotary_, input, x);
+    if (ctx.wanted.count == 0) return x;
+    const at::Tensor& residual = Gather(ctx, input.residual, few_.residual);
+    layer.mlp.Forward(ctx, NormedInput{layer.mlp_norm, x, residual, /*add=*/true, layer.mlp.first_weight()}, x);
+    norm_->AddForward(ctx, x, residual, x, head_->AsNext());
+    return x;
+  }
+
   // What the product after layer i reads.
   ops::NextWeight WeightAfter(size_t i) const {
     return i + 1 < layers_.size() ? layers_[i + 1].attention.first_weight() : head_->AsNext();
@@ -141,6 +168,11 @@ class DenseDecoder : public Model {
   Scratch::Slot squares_;
   Scratch::Slot residual_;
   Scratch::Slot hidden_;
+  struct Few {
+    ops::GatherRowsFn gather;
+    Scratch::Slot residual;
+    Scratch::Slot hidden;
+  } few_;
 };
 
 }  // namespace

@@ -11,8 +11,9 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Hidden states of the step's tokens, after the final norm: [num_tokens, hidden]. Valid until the next call. Where
-  // the object holds only part of the layers, and not the last: what has gone on to the next part.
+  // Hidden states of the step's tokens, or of those of ctx.wanted, after the final norm: [rows, hidden]. Valid until
+  // the next call. Only where the object holds all layers may some be wanted. Where the object holds only part of the
+  // layers, and not the last: what has gone on to the next part.
   virtual const at::Tensor& Forward(const ForwardContext& ctx) = 0;
 
   // Logits of some hidden states: [rows, hidden] -> [rows, vocab]. Valid until the next call. Only with the last
