@@ -90,8 +90,9 @@ class AsyncLLM:
     def start_relay(self, gap_edges: Sequence[float], round_us: int = 0, per_output_us: int = 0) -> StreamRelay | None:
         """Lets the engine write running streams to their sockets itself (fastllm_core._C.StreamRelay); for servers,
         once and before any request. None when the tokenizer's text can only be made in Python. gap_edges: upper edges
-        of the relay's counts of gaps between events, in seconds. round_us, and per_output_us for each output that is
-        attached: least time from one look at the engine's news to the next; what comes within it is joined."""
+        of the relay's counts of gaps between events, in seconds. round_us, and per_output_us for each output of which
+        the last look brought news: least time from one look at the engine's news to the next; what comes within it is
+        joined."""
         return self._dispatcher.start_relay(gap_edges, round_us, per_output_us)
 
     def validate(self, request: GenerationRequest) -> None:

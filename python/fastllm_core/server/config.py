@@ -56,7 +56,7 @@ class ServerConfig:
         True, "Let a thread of the engine write what Python has nothing to add to; off: Python writes every event."
     )
     stream_round_us: int = _option(
-        1000,
+        1500,
         "Microseconds in which the news of shorter steps is joined to one event of a stream (with stream_relay).",
         lo=0,
     )

@@ -13,9 +13,9 @@ from fastllm_core.server.errors import ApiError
 from fastllm_core.server.metrics import ITL_BUCKETS, Metrics
 from fastllm_core.server.turns import Turns
 
-# Of all streams together the relay makes an event per so many microseconds at most: a client takes about as long to
-# read one.
-STREAM_EVENT_US = 15
+# Of all streams together the relay makes an event per so many microseconds at most: a client in Python, one for all
+# streams, takes 12 to 35 us to read one (bench/RESULTS.md, "Bursts"), and 256 still come before a model's next step.
+STREAM_EVENT_US = 25
 
 
 class ServerState:
