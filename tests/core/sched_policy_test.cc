@@ -336,6 +336,40 @@ TEST_F(PolicyTest, ABlockedHeadFitsWhenItsPrefixIsCached) {
   EXPECT_EQ(Rows(Step()), "1:1* 2:2*");
 }
 
+// 2 uses up what prompts get beside the decodes of 1. 3, which lacks 30 tokens, is looked up once; 4 lacks the last 12
+// of what 2 computes.
+TEST_F(PolicyTest, AHeadWithoutBudgetIsLookedUpOnlyWhenItMayLackASingleToken) {
+  sched_.max_num_mixed_prefill_tokens = 4;
+  Add(1, 4);
+  EXPECT_EQ(Rows(Step()), "1:4*");
+  Add(2, 40, 1);
+  Add(3, 30);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  int64_t before = scheduler().stats().prefix_lookups;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  EXPECT_EQ(scheduler().stats().prefix_lookups, before);
+  scheduler().Finish(3);
+  ASSERT_TRUE(scheduler().Add(Make(4, Range(32, 2000))).ok());  // 20 are cached, and 4 more in this step
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  before = scheduler().stats().prefix_lookups;
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  EXPECT_EQ(scheduler().stats().prefix_lookups, before);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4 4:1*");
+  EXPECT_EQ(scheduler().stats().prefix_lookups, before + 1);
+}
+
+// What it has found out about its tokens says nothing of a step with a budget.
+TEST_F(PolicyTest, AHeadWithoutBudgetIsAdmittedWhenThereIsOne) {
+  sched_.max_num_mixed_prefill_tokens = 4;
+  Add(1, 4);
+  EXPECT_EQ(Rows(Step()), "1:4*");
+  Add(2, 10, 1);
+  Add(3, 30);
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:4");
+  EXPECT_EQ(Rows(Step()), "1:1* 2:2* 3:2");
+}
+
 TEST_F(PolicyTest, DecodingAllocatesNothing) {
   sched_.max_num_batched_tokens = 512;
   kv_.num_blocks = 1000;

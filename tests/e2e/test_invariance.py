@@ -74,6 +74,7 @@ def test_prefix_cache(make_llm, prompts, alone):
 def test_whole_hits(make_llm, prompts):
     """Prompts that end with a block: nothing but their last token is computed again, and gives the same bits."""
     whole = [p[: len(p) // 16 * 16] for p in prompts if len(p) >= 32][:4]
+    assert whole
     first = SamplingParams(temperature=0, max_tokens=TOKENS, logprobs=5, ignore_eos=True)
     three = SamplingParams(temperature=0.9, seed=3, n=3, max_tokens=TOKENS, ignore_eos=True)
 

@@ -66,6 +66,7 @@ def test_greedy_ids_of_processes(prompts, one_rank):
 def test_whole_hits(make_llm, prompts, tensor, pipeline):
     """Every rank leaves the shared blocks alone and computes the last token from its part of them."""
     whole = [p[: len(p) // 16 * 16] for p in prompts if len(p) >= 16][:4]
+    assert whole
     llm = ranked(make_llm, tensor, pipeline)
     first = ids_of(llm, whole, greedy(TOKENS))
     before = llm.stats().prefix_hit_tokens

@@ -160,11 +160,12 @@ int64_t Scheduler::Impl::AvailableBlocks() const {
 }
 
 // While no other sequence is admitted, what a sequence lacks shrinks by a block only when one more is available or when
-// one more block of its prefix is cached.
+// one more block of its prefix is cached. In a step without a budget for prompts it lacks all but one of its tokens.
 bool Scheduler::Impl::MayFitNow(SeqSlot slot) const {
   if (slot != blocked.slot || !can_skip_lookups) return true;
-  const int64_t gained = (AvailableBlocks() - blocked.available) + (kv.num_units_indexed() - blocked.indexed);
-  return gained >= blocked.shortfall;
+  const int64_t cached = kv.num_units_indexed() - blocked.indexed;
+  if (step.prompt_budget == 0 && cached * block_size < blocked.num_left - 1) return false;
+  return blocked.shortfall == 0 || AvailableBlocks() - blocked.available + cached >= blocked.shortfall;
 }
 
 void Scheduler::Impl::ScheduleWaiting() {
@@ -183,10 +184,13 @@ bool Scheduler::Impl::Admit(SeqSlot slot) {
   ++counters.prefix_lookups;
   const int32_t num_left = seq.num_tokens() - num_hit;
   const int32_t num_new = NumNewTokens(num_left);
-  if (num_new == 0 || (num_new < num_left && !config.enable_chunked_prefill)) return false;
+  if (num_new == 0 || (num_new < num_left && !config.enable_chunked_prefill)) {
+    blocked = {slot, 0, kv.num_units_indexed(), 0, num_left};
+    return false;
+  }
   const bool repeats_last = kv.hit_is_whole();
   if (!kv.Admit(slot, seq.tokens, num_hit, num_new, SpareBlocks())) {
-    blocked = {slot, AvailableBlocks(), kv.num_units_indexed(), kv.last_shortfall()};
+    blocked = {slot, AvailableBlocks(), kv.num_units_indexed(), kv.last_shortfall(), num_left};
     return false;
   }
   blocked = {};

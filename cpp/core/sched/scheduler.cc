@@ -21,6 +21,7 @@ std::string RequestName(const Request& request) { return "request " + std::to_st
 
 Scheduler::Impl::Impl(const SchedConfig& sched, const KvConfig& kv_config, const KvClock& now)
     : config(sched),
+      block_size(kv_config.block_size),
       can_skip_lookups(kv_config.groups.size() == 1 && kv_config.groups[0].kind == KvGroupKind::kFull &&
                        (kv_config.groups[0].block_size == 0 || kv_config.groups[0].block_size == kv_config.block_size)),
       clock(now),

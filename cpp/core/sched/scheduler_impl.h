@@ -37,7 +37,8 @@ struct Scheduler::Impl {
     SeqSlot slot = kNoSlot;
     int64_t available = 0;  // blocks, at that time
     int64_t indexed = 0;    // units that were ever cached, at that time
-    int32_t shortfall = 0;  // blocks that it lacked
+    int32_t shortfall = 0;  // blocks that it lacked; 0: it had no budget
+    int32_t num_left = 0;   // tokens behind its cached prefix
   };
 
   Impl(const SchedConfig& sched, const KvConfig& kv_config, const KvClock& now);
@@ -88,6 +89,7 @@ struct Scheduler::Impl {
   void ApplySampled(SeqSlot slot, const std::vector<TokenId>& tokens, SequenceUpdate* update);
 
   const SchedConfig config;
+  const int32_t block_size;
   const bool can_skip_lookups;  // MayFitNow() holds for the model's KV groups
   KvClock clock;
   KvManager kv;
