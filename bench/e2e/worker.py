@@ -142,7 +142,8 @@ def vllm_engine(folder: str, threads: int, options: dict) -> Generate:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
     from vllm import LLM, SamplingParams
 
-    llm = LLM(folder, enable_prefix_caching=False, max_model_len=1024, max_num_seqs=64, **options)
+    options = {"skip_tokenizer_init": True, "max_model_len": 1024, "max_num_seqs": 64, **options}
+    llm = LLM(folder, enable_prefix_caching=False, **options)
 
     def generate(prompts: list[list[int]], new_tokens: int) -> int:
         params = SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True, detokenize=False)

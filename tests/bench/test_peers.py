@@ -56,3 +56,12 @@ def test_the_shells_openmp_settings_do_not_reach_a_worker(make, monkeypatch):
 def test_words_for_an_ending():
     assert peers.ending(1) == "ended with status 1"
     assert peers.ending(-signal.SIGABRT) == "was ended by signal SIGABRT"
+
+
+def test_peers_have_environments_of_their_own(monkeypatch, tmp_path):
+    """vLLM brings a torch of its own; an engine whose environment is not there is not asked for its package."""
+    assert str(peers.python_of("fastllm")) == str(peers.python_of("transformers")) == sys.executable
+    assert len({peers.python_of("vllm"), peers.python_of("llamacpp"), peers.python_of("fastllm")}) == 3
+    monkeypatch.setattr(peers, "VLLM_PYTHON", tmp_path / "none")
+    peers.has.cache_clear()
+    assert not peers.has("vllm")
