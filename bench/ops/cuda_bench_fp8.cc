@@ -78,7 +78,7 @@ void BenchFp8(Bench& b) {
     Linear(b, s, 16, 0.0);
     Linear(b, s, 128, 0.0);
   }
-  for (const int m : {1, 64, 256, 8192}) Rows(b, m);
+  for (const int m : {1, 64, 128, 256, 512, 1024, 8192}) Rows(b, m);
 }
 
 }  // namespace fastllm::cuda_bench

@@ -8,13 +8,16 @@
 
 namespace fastllm::cuda {
 
-template <int kTokens>
+// kBlocksOf: blocks that a multiprocessor holds, which share its memory among their rings.
+template <int kTokensOf, int kBlocksOf>
 struct Fp8StreamShape {
-  static constexpr int kBlocks = kTokens <= 64 ? 2 : 1;  // that a multiprocessor holds
+  static constexpr int kTokens = kTokensOf;
+  static constexpr int kBlocks = kBlocksOf;
   static constexpr int kWeightBytes = kFp8Columns * kFp8Depth;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kFp8Depth;
   static constexpr int kRoom = (228 * 1024 / kBlocks - 1024) - 1024 - 512;  // of which the alignment and barriers
-  static constexpr int kStages = kRoom / kStageBytes < 8 ? kRoom / kStageBytes : 8;
+  static constexpr int kMost = kBlocks == 1 ? 12 : 8;
+  static constexpr int kStages = kRoom / kStageBytes < kMost ? kRoom / kStageBytes : kMost;
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;
   static_assert(kTokens * kFp8SumStride * 4 <= kStages * kStageBytes);
 };
@@ -31,9 +34,8 @@ struct Fp8Ring {
 };
 
 // The producer's copies; one thread.
-template <int kTokens>
+template <typename Shape>
 struct Fp8Producer {
-  using Shape = Fp8StreamShape<kTokens>;
   const Fp8StreamArgs& a;
   const Fp8Ring& ring;
   const Fp8Part& part;

@@ -17,9 +17,9 @@ namespace fastllm::cuda {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // acc = the sums of this thread's elements over the block's steps.
-template <int kTokens>
-__device__ __forceinline__ void ConsumeFp8(const Fp8Ring& ring, float (&acc)[kTokens / 2]) {
-  using Shape = Fp8StreamShape<kTokens>;
+template <typename Shape>
+__device__ __forceinline__ void ConsumeFp8(const Fp8Ring& ring, float (&acc)[Shape::kTokens / 2]) {
+  constexpr int kTokens = Shape::kTokens;
   const int32_t steps = ring.end - ring.begin, warpgroup = threadIdx.x / 128;
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) acc[i] = 0.0f;
@@ -44,11 +44,11 @@ __device__ __forceinline__ void ConsumeFp8(const Fp8Ring& ring, float (&acc)[kTo
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 // Grid: (blocks of the cluster that shares k, tiles of columns * tiles of tokens, the latter fastest).
-template <int kTokens>
-__global__ void __launch_bounds__(kFp8Threads, Fp8StreamShape<kTokens>::kBlocks)
+template <typename Shape>
+__global__ void __launch_bounds__(kFp8Threads, Shape::kBlocks)
     Fp8StreamKernel(const __grid_constant__ Fp8StreamArgs a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using Shape = Fp8StreamShape<kTokens>;
+  constexpr int kTokens = Shape::kTokens;
   extern __shared__ char dynamic[];
   __shared__ uint64_t barriers[2 * Shape::kStages];
   const int warp = threadIdx.x / 32;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kFp8Threads, Fp8StreamShape<kTokens>::kBlocks)
     FenceBarrierInit();
   }
   __syncthreads();
-  const Fp8Producer<kTokens> producer{a, ring, part};
+  const Fp8Producer<Shape> producer{a, ring, part};
   const bool produces = threadIdx.x == kFp8Consumers;
   if (produces) producer.Begin();
   __syncwarp();
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kFp8Threads, Fp8StreamShape<kTokens>::kBlocks)
     const int32_t token = FirstFp8Token(part);
     const float scale = token < EndFp8Tokens(part) ? a.x_scale[part.token0 + token] : 0.0f;
     float acc[kTokens / 2];
-    ConsumeFp8<kTokens>(ring, acc);
+    ConsumeFp8<Shape>(ring, acc);
     SyncNamed(1, kFp8Consumers);  // both warpgroups are done with the ring
     LeaveFp8Sums<kTokens>(ring.base, acc);
     gridDim.x > 1 ? SyncCluster() : __syncthreads();

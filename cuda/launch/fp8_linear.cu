@@ -3,12 +3,9 @@
 #include <string>
 
 #include "core/base/check.h"
-#include "cuda/gemm/fp8_stream.cuh"
 #include "cuda/launch/fp8_choice.h"
+#include "cuda/launch/fp8_stream.cuh"
 #include "cuda/launch/launch.h"
-#include "cuda/launch/overlap.cuh"
-#include "cuda/launch/tensor_map.h"
-#include "ops/contract/fp8.h"
 
 namespace fastllm::cuda {
 namespace {
@@ -28,41 +25,28 @@ void Check(const ops::Fp8LinearParams& p) {
                     std::to_string(ops::kFp8Multiple) + ", 16-byte aligned");
 }
 
-template <int kTokens>
-void LaunchStream(Fp8StreamArgs& a, const ops::Fp8LinearParams& p, const Fp8Choice& c, const OpContext& ctx) {
-  using Shape = Fp8StreamShape<kTokens>;
-  // The copy engine takes pairs of bytes for elements.
-  a.weight = MakeMatrixBoxes({p.weight.q, p.n, p.k / 2, kFp8Columns}, "fp8_linear");
-  a.x = MakeMatrixBoxes({p.x.q, p.num_rows, p.k / 2, kTokens}, "fp8_linear");
-  const auto kernel = &Fp8StreamKernel<kTokens>;
-  AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, "fp8_linear");
-  const int32_t tiles = CeilDiv(p.n, kFp8Columns) * CeilDiv(p.num_rows, kTokens);
-  LaunchCluster(kernel, dim3(c.splits, tiles), c.splits, kFp8Threads, Shape::kSharedBytes, StreamOf(ctx), "fp8_linear",
-                a);
-}
-
 template <DType kType>
 void Fp8Linear(const ops::Fp8LinearParams& p, const OpContext& ctx) {
   if (p.num_rows <= 0 || p.n <= 0) return;
   Check(p);
-  Fp8StreamArgs a;
-  a.out = p.out;
-  a.x_scale = p.x.scale;
-  a.weight_scale = p.weight.scale;
-  a.bias = p.bias;
-  a.m = p.num_rows;
-  a.n = p.n;
-  a.k = p.k;
-  a.type = kType;
   const Fp8Choice c =
       ChooseFp8(p.num_rows, CeilDiv(p.n, kFp8Columns), CeilDiv(p.k, kFp8Depth), CurrentDevice().multiprocessors);
-  a.early = p.num_rows >= kFp8EarlyRows;
+  const bool early = p.num_rows >= kFp8EarlyRows;
+  const cudaStream_t stream = StreamOf(ctx);
+  constexpr const char* kOp = "fp8_linear";
+  const bool two = c.blocks == 2;
   switch (c.tokens) {
-    case 8: return LaunchStream<8>(a, p, c, ctx);
-    case 16: return LaunchStream<16>(a, p, c, ctx);
-    case 32: return LaunchStream<32>(a, p, c, ctx);
-    case 64: return LaunchStream<64>(a, p, c, ctx);
-    default: return LaunchStream<128>(a, p, c, ctx);
+    case 8: return LaunchFp8Stream<Fp8StreamShape<8, 2>>(p, kType, c.splits, early, stream, kOp);
+    case 16:
+      return two ? LaunchFp8Stream<Fp8StreamShape<16, 2>>(p, kType, c.splits, early, stream, kOp)
+                 : LaunchFp8Stream<Fp8StreamShape<16, 1>>(p, kType, c.splits, early, stream, kOp);
+    case 32:
+      return two ? LaunchFp8Stream<Fp8StreamShape<32, 2>>(p, kType, c.splits, early, stream, kOp)
+                 : LaunchFp8Stream<Fp8StreamShape<32, 1>>(p, kType, c.splits, early, stream, kOp);
+    case 64:
+      return two ? LaunchFp8Stream<Fp8StreamShape<64, 2>>(p, kType, c.splits, early, stream, kOp)
+                 : LaunchFp8Stream<Fp8StreamShape<64, 1>>(p, kType, c.splits, early, stream, kOp);
+    default: return LaunchFp8Stream<Fp8StreamShape<128, 1>>(p, kType, c.splits, early, stream, kOp);
   }
 }
 

@@ -1,4 +1,5 @@
 // Launchers of quantize_fp8, rms_norm_fp8 and silu_mul_fp8.
+#include <algorithm>
 #include <string>
 
 #include "core/base/check.h"
@@ -6,6 +7,7 @@
 #include "cuda/launch/launch.h"
 #include "cuda/launch/overlap.cuh"
 #include "cuda/quant/fp8_rows.cuh"
+#include "cuda/quant/fp8_silu_piped.cuh"
 
 namespace fastllm::cuda {
 namespace {
@@ -57,8 +59,26 @@ void RmsNormFp8(const ops::RmsNormParams& p, const ops::Fp8Rows& out, const OpCo
   Launch<T>(row, out, p.num_tokens, p.hidden, aligned, ctx, "rms_norm_fp8");
 }
 
+// Whether the kernel whose blocks stay has taken the rows.
+template <typename T>
+bool LaunchPiped(const ops::SiluMulParams& p, const ops::Fp8Rows& out, const OpContext& ctx) {
+  const DeviceFacts& device = CurrentDevice();
+  const int32_t packs = p.n / Pack<T>::kSize, threads = CeilDiv(CeilDiv(packs, kFp8PipedPacks), 32) * 32;
+  if (!StaysForFp8Rows(p.num_tokens, device.multiprocessors) || device.compute_capability < 90 || p.n <= 0 ||
+      p.n % Pack<T>::kSize != 0 || threads > kFp8PipedThreads || !Aligned16(p.gate_up) || !Aligned16(out.q)) {
+    return false;
+  }
+  const auto kernel = &Fp8SiluPipedKernel<T>;
+  const int32_t bytes = Fp8PipedBytes(threads), most = Fp8PipedBytes(kFp8PipedThreads);
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), most, "silu_mul_fp8");
+  LaunchOverlapped(kernel, dim3(std::min(device.multiprocessors * (most / bytes), p.num_tokens)), threads, bytes,
+                   StreamOf(ctx), "silu_mul_fp8", static_cast<const T*>(p.gate_up), out, p.num_tokens, packs);
+  return true;
+}
+
 template <typename T>
 void SiluMulFp8(const ops::SiluMulParams& p, const ops::Fp8Rows& out, const OpContext& ctx) {
+  if (LaunchPiped<T>(p, out, ctx)) return;
   const SiluRow<T> row{static_cast<const T*>(p.gate_up), p.n};
   Launch<T>(row, out, p.num_tokens, p.n, Aligned16(p.gate_up), ctx, "silu_mul_fp8");
 }

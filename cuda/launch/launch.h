@@ -50,6 +50,7 @@ void RegisterFusedLinearOps(ops::OpTable& table);
 void RegisterDenseLinearOps(ops::OpTable& table);
 void RegisterFp8RowOps(ops::OpTable& table);
 void RegisterFp8LinearOps(ops::OpTable& table);
+void RegisterDenseFp8LinearOps(ops::OpTable& table);
 void RegisterFlashInferOps(ops::OpTable& table);  // none in builds without FASTLLM_FLASHINFER
 
 }  // namespace fastllm::cuda

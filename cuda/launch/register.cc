@@ -60,6 +60,7 @@ void RegisterCudaOps(OpTable& table) {
   cuda::RegisterDenseLinearOps(table);
   cuda::RegisterFp8RowOps(table);
   cuda::RegisterFp8LinearOps(table);
+  cuda::RegisterDenseFp8LinearOps(table);
   cuda::RegisterFlashInferOps(table);
 }
 

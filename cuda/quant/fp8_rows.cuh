@@ -31,8 +31,25 @@ __device__ __forceinline__ float BlockMax(float x, float* shared) {
 // The scale of a row whose largest magnitude is amax; thread 0 stores it. Returns what values are multiplied by.
 __device__ __forceinline__ float Fp8Inverse(float amax, float* scale) {
   const float s = fmaxf(amax, kFp8LeastMax) * kFp8PerMax;
-  if (threadIdx.x == 0) scale[blockIdx.x] = s;
+  if (threadIdx.x == 0) *scale = s;
   return 1.0f / s;
+}
+
+template <typename T>
+__device__ __forceinline__ void StoreFp8Pack(uint8_t* to, const Pack<T>& v, float inverse) {
+  constexpr int kSize = Pack<T>::kSize;
+  uint32_t words[kSize / 4];
+#pragma unroll
+  for (int e = 0; e < kSize; e += 4) {
+    const uint32_t low = PackTwoFp8(ToFloat(v.v[e]) * inverse, ToFloat(v.v[e + 1]) * inverse);
+    const uint32_t high = PackTwoFp8(ToFloat(v.v[e + 2]) * inverse, ToFloat(v.v[e + 3]) * inverse);
+    words[e / 4] = low | high << 16;
+  }
+  if constexpr (kSize == 8) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  } else {
+    *reinterpret_cast<uint32_t*>(to) = words[0];
+  }
 }
 
 // Threads of a block at most: eight packs of a row and of a second one take more registers than a thousand threads
@@ -57,24 +74,13 @@ __global__ void __launch_bounds__(Fp8RowsThreads(kPacks))
 #pragma unroll
     for (int e = 0; e < kSize; ++e) amax = fmaxf(amax, fabsf(ToFloat(v[j].v[e])));
   }
-  const float inverse = Fp8Inverse(BlockMax(amax, shared[1]), out.scale);
+  const float inverse = Fp8Inverse(BlockMax(amax, shared[1]), out.scale + blockIdx.x);
   uint8_t* to = out.q + static_cast<int64_t>(blockIdx.x) * packs * kSize;
 #pragma unroll
   for (int j = 0; j < kPacks; ++j) {
     const int32_t i = j * blockDim.x + threadIdx.x;
     if (i >= packs) break;
-    uint32_t words[kSize / 4];
-#pragma unroll
-    for (int e = 0; e < kSize; e += 4) {
-      const uint32_t low = PackTwoFp8(ToFloat(v[j].v[e]) * inverse, ToFloat(v[j].v[e + 1]) * inverse);
-      const uint32_t high = PackTwoFp8(ToFloat(v[j].v[e + 2]) * inverse, ToFloat(v[j].v[e + 3]) * inverse);
-      words[e / 4] = low | high << 16;
-    }
-    if constexpr (kSize == 8) {
-      *reinterpret_cast<uint2*>(to + i * kSize) = make_uint2(words[0], words[1]);
-    } else {
-      *reinterpret_cast<uint32_t*>(to + i * kSize) = words[0];
-    }
+    StoreFp8Pack(to + i * kSize, v[j], inverse);
   }
 }
 
@@ -87,7 +93,7 @@ __global__ void __launch_bounds__(256) Fp8RowsScalarKernel(Row row, const ops::F
   row.Begin(shared[0]);
   float amax = 0.0f;
   for (int32_t i = threadIdx.x; i < k; i += blockDim.x) amax = fmaxf(amax, fabsf(row.At(i)));
-  const float inverse = Fp8Inverse(BlockMax(amax, shared[1]), out.scale);
+  const float inverse = Fp8Inverse(BlockMax(amax, shared[1]), out.scale + blockIdx.x);
   uint8_t* to = out.q + static_cast<int64_t>(blockIdx.x) * k;
   for (int32_t i = threadIdx.x; i < k; i += blockDim.x) {
     to[i] = static_cast<uint8_t>(PackTwoFp8(row.At(i) * inverse, 0.0f));

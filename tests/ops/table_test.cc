@@ -13,20 +13,21 @@ namespace fastllm::ops {
 namespace {
 
 constexpr OpId kAllOps[] = {
-    OpId::kEmbedding,      OpId::kGatherRows,    OpId::kRmsNorm,       OpId::kRope,           OpId::kKvWrite,
-    OpId::kPagedAttention, OpId::kSiluMul,       OpId::kSample,        OpId::kProcessLogits,  OpId::kLogprobs,
-    OpId::kLinear,         OpId::kRopeKvWrite,   OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear,
-    OpId::kQuantEmbedding, OpId::kFeedTokens,    OpId::kKeepTokens,    OpId::kRandomFill,     OpId::kLinearSiluMul,
-    OpId::kCountTokens,    OpId::kQuantizeFp8,   OpId::kFp8Linear,     OpId::kRmsNormFp8,     OpId::kSiluMulFp8,
-    OpId::kHalfLinear,     OpId::kHalfEmbedding, OpId::kNormLinear,    OpId::kLinearAdd,      OpId::kNormQkv,
-    OpId::kQuantMlp,       OpId::kQuantMlpExact, OpId::kDenseLinear,   OpId::kQuantPick};
+    OpId::kEmbedding,       OpId::kGatherRows,    OpId::kRmsNorm,       OpId::kRope,           OpId::kKvWrite,
+    OpId::kPagedAttention,  OpId::kSiluMul,       OpId::kSample,        OpId::kProcessLogits,  OpId::kLogprobs,
+    OpId::kLinear,          OpId::kRopeKvWrite,   OpId::kAttentionPlan, OpId::kAttentionBound, OpId::kQuantLinear,
+    OpId::kQuantEmbedding,  OpId::kFeedTokens,    OpId::kKeepTokens,    OpId::kRandomFill,     OpId::kLinearSiluMul,
+    OpId::kCountTokens,     OpId::kQuantizeFp8,   OpId::kFp8Linear,     OpId::kRmsNormFp8,     OpId::kSiluMulFp8,
+    OpId::kHalfLinear,      OpId::kHalfEmbedding, OpId::kNormLinear,    OpId::kLinearAdd,      OpId::kNormQkv,
+    OpId::kQuantMlp,        OpId::kQuantMlpExact, OpId::kDenseLinear,   OpId::kQuantPick,      OpId::kDenseFp8Linear,
+    OpId::kFp8LinearSiluMul};
 
 // Attention on the CPU needs no plan, and the CPU fuses neither products nor roundings, but for the two that some arms
 // have.
 bool IsCpuOp(OpId op) {
   return op != OpId::kAttentionPlan && op != OpId::kAttentionBound && op != OpId::kLinearSiluMul &&
          op != OpId::kRmsNormFp8 && op != OpId::kSiluMulFp8 && op != OpId::kQuantMlp && op != OpId::kQuantMlpExact &&
-         op != OpId::kDenseLinear;
+         op != OpId::kDenseLinear && op != OpId::kDenseFp8Linear && op != OpId::kFp8LinearSiluMul;
 }
 
 void Fn1() {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/contract/common.h"
+#include "ops/contract/dense_linear.h"
 #include "ops/contract/rms_norm.h"
 #include "ops/contract/silu_mul.h"
 
@@ -33,7 +34,7 @@ using SiluMulFp8Fn = void (*)(const SiluMulParams&, const Fp8Rows&, const OpCont
 
 // out[t, n] = (sum_k x.q[t, k] weight.q[n, k]) * x.scale[t] * weight.scale[n] + bias[n]. Products are exact; sums are
 // in float32, except that the matrix units of a GPU may keep as few as 13 bits below the largest of the products that
-// they add at once (up to 128 of them in the kernel for few rows; of a whole row for many). Within 2e-3 of float64,
+// they add at once (up to 128 of them where rows are few; of a whole row where they are many). Within 2e-3 of float64,
 // relative to the norm of the result, on random data.
 struct Fp8LinearParams {
   void* out = nullptr;         // [num_rows, n]
@@ -45,6 +46,23 @@ struct Fp8LinearParams {
   int32_t k = 0;
 };
 using Fp8LinearFn = void (*)(const Fp8LinearParams&, const OpContext&);
+
+// Optional: fp8_linear and silu_mul in one, for the rows of GatesFp8Rows(): weight is [2 n, k], the rows of gate before
+// those of up, there is no bias, and out[t, n] = silu(gate) * up of the two products, in float32. n and k are multiples
+// of kFp8Multiple.
+using Fp8LinearSiluMulFn = Fp8LinearFn;
+
+// Whether fp8_linear_silu_mul is faster than the two ops apart at so many rows (bench/RESULTS.md).
+inline constexpr bool GatesFp8Rows(int32_t rows) { return rows > 64 && rows <= 256; }
+
+// Optional: fp8_linear or, with `gated`, fp8_linear_silu_mul in bfloat16, where the backend needs memory for what its
+// blocks leave each other.
+struct DenseFp8LinearParams {
+  Fp8LinearParams linear;
+  bool gated = false;
+  void* workspace = nullptr;  // as that of DenseLinearParams, which it may be
+};
+using DenseFp8LinearFn = void (*)(const DenseFp8LinearParams&, const OpContext&);
 
 // What n and k of a GPU's fp8_linear are multiples of.
 inline constexpr int32_t kFp8Multiple = 16;

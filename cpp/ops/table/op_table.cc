@@ -110,6 +110,8 @@ const char* OpName(OpId op) {
     case OpId::kQuantMlpExact: return "quant_mlp_exact";
     case OpId::kDenseLinear: return "dense_linear";
     case OpId::kQuantPick: return "quant_pick";
+    case OpId::kDenseFp8Linear: return "dense_fp8_linear";
+    case OpId::kFp8LinearSiluMul: return "fp8_linear_silu_mul";
   }
   return "unknown";
 }

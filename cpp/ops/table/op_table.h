@@ -42,10 +42,12 @@ enum class OpId : uint8_t {
   kNormLinear,  // optional, these three: contract/fused_linear.h
   kLinearAdd,
   kNormQkv,
-  kQuantMlp,       // optional: contract/quant_linear.h
-  kQuantMlpExact,  // likewise
-  kDenseLinear,    // optional: contract/dense_linear.h
-  kQuantPick,      // optional: contract/quant_linear.h
+  kQuantMlp,          // optional: contract/quant_linear.h
+  kQuantMlpExact,     // likewise
+  kDenseLinear,       // optional: contract/dense_linear.h
+  kDenseFp8Linear,    // optional: contract/fp8.h
+  kFp8LinearSiluMul,  // likewise
+  kQuantPick,         // optional: contract/quant_linear.h
 };
 const char* OpName(OpId op);
 

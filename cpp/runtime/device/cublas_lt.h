@@ -66,4 +66,7 @@ class MatmulPlans {
 // The plans of a stream, made at first use and kept until ReleaseCudaStream (runtime_ops.h). Any thread.
 MatmulPlans& MatmulPlansOf(void* stream);
 
+// Likewise the workspace of dense_linear and dense_fp8_linear.
+void* DenseWorkspaceOf(void* stream);
+
 }  // namespace fastllm::runtime

@@ -1,16 +1,16 @@
-// fp8_linear on CUDA: the kernel of our own for few rows, cuBLASLt for many.
+// fp8_linear and fp8_linear_silu_mul on CUDA: kernels of our own where they are faster (fp8_choice.h), else cuBLASLt.
 #include <cublasLt.h>
 
 #include "ops/contract/fp8.h"
+#include "ops/table/device.h"
 #include "runtime/device/cublas_lt.h"
+#include "runtime/device/fp8_choice.h"
 #include "runtime/device/runtime_ops.h"
 
 namespace fastllm::runtime {
 namespace {
 
 using ops::DType;
-
-constexpr int32_t kStreamRows = 128;  // measured: bench/RESULTS.md
 
 template <DType kType>
 ops::Fp8LinearFn Stream() {
@@ -21,11 +21,33 @@ ops::Fp8LinearFn Stream() {
   return fn;
 }
 
+// The kernel for more rows; bfloat16 alone, null in builds without it and on other devices than it is for.
+ops::DenseFp8LinearFn Dense() {
+  static const ops::DenseFp8LinearFn fn = []() -> ops::DenseFp8LinearFn {
+    if (ops::CudaDevice() == nullptr || ops::CudaDevice()->compute_capability() != 90) return nullptr;
+    const auto found = ops::BuiltinOps().Resolve<ops::DenseFp8LinearFn>(
+        {ops::OpId::kDenseFp8Linear, ops::Device::kCuda, DType::kBF16});
+    return found.ok() ? *found : nullptr;
+  }();
+  return fn;
+}
+
+void RunDense(const ops::Fp8LinearParams& p, bool gated, const ops::OpContext& ctx) {
+  Dense()({p, gated, DenseWorkspaceOf(ctx.stream)}, ctx);
+}
+
+void LinearSiluMul(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
+  if (p.num_rows > 0) RunDense(p, /*gated=*/true, ctx);
+}
+
 // cuBLASLt has the scales of rows for outputs of 16 bits; float32 is for parity tests, and stays with the kernel.
 template <DType kType>
 void Fp8Linear(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
   if (p.num_rows <= 0 || p.n <= 0) return;
-  if (p.num_rows <= kStreamRows || kType == DType::kF32) return Stream<kType>()(p, ctx);
+  const bool dense = kType == DType::kBF16 && Dense() != nullptr;
+  const Fp8Kernel kernel = kType == DType::kF32 ? Fp8Kernel::kStream : ChooseFp8Kernel(p.num_rows, p.n, p.k, dense);
+  if (kernel == Fp8Kernel::kStream) return Stream<kType>()(p, ctx);
+  if (kernel == Fp8Kernel::kDense) return RunDense(p, /*gated=*/false, ctx);
   MatmulShape s;
   s.m = p.num_rows;
   s.n = p.n;
@@ -50,6 +72,9 @@ void RegisterCudaFp8Linear(ops::OpTable& table) {
   Add<DType::kF32>(table, "cuda.fp8_linear.f32.any");
   Add<DType::kF16>(table, "cuda.fp8_linear.f16.any");
   Add<DType::kBF16>(table, "cuda.fp8_linear.bf16.any");
+  if (Dense() == nullptr) return;
+  table.Register({ops::OpId::kFp8LinearSiluMul, ops::Device::kCuda, DType::kBF16, 0, 0, /*priority=*/1,
+                  "cuda.fp8_linear_silu_mul.bf16", reinterpret_cast<ops::AnyFn>(&LinearSiluMul)});
 }
 
 }  // namespace fastllm::runtime

@@ -75,7 +75,7 @@ ops::DenseLinearFn Dense() {
 }
 
 void RunDense(const ops::LinearParams& p, bool gated, const ops::OpContext& ctx) {
-  Dense()({p, gated, ProductsOf(ctx.stream).dense_workspace.data_ptr()}, ctx);
+  Dense()({p, gated, DenseWorkspaceOf(ctx.stream)}, ctx);
 }
 
 template <DType kType>
@@ -116,6 +116,8 @@ void Add(ops::OpTable& table, const char* name) {
 }  // namespace
 
 MatmulPlans& MatmulPlansOf(void* stream) { return ProductsOf(stream).plans; }
+
+void* DenseWorkspaceOf(void* stream) { return ProductsOf(stream).dense_workspace.data_ptr(); }
 
 void ReleaseCudaStream(void* stream) {
   {

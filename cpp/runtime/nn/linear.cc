@@ -33,6 +33,10 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
   if (!weight_->is_fp8) return;
   fp8_.quantize = b.Op<ops::QuantizeFp8Fn>(ops::OpId::kQuantizeFp8);
   fp8_.linear = b.Op<ops::Fp8LinearFn>(ops::OpId::kFp8Linear);
+  if (!bias && ranks_ == nullptr && out_parts.size() == 2 && out_parts[0].size == out_parts[1].size &&
+      out_parts[0].size % ops::kFp8Multiple == 0 && in.size % ops::kFp8Multiple == 0) {
+    fp8_.gated = b.OptionalOp<ops::Fp8LinearSiluMulFn>(ops::OpId::kFp8LinearSiluMul);
+  }
   // Bytes, in a buffer of float32.
   fp8_.rows = b.Float32Buffer("fp8_rows_" + std::to_string(in.size), (in.size + 3) / 4);
   fp8_.scales = b.Float32Buffer("fp8_scales", 1);
@@ -89,13 +93,7 @@ ops::LinearParams Linear::Params(const at::Tensor& x, const at::Tensor& y) const
 
 void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   if (weight_->is_fp8) {
-    ops::QuantizeFp8Params q;
-    q.out = Fp8Input(ctx, x.size(0));
-    q.x = x.const_data_ptr();
-    q.num_rows = static_cast<int32_t>(x.size(0));
-    q.k = static_cast<int32_t>(x.size(1));
-    fp8_.quantize(q, ctx.op);
-    return ForwardFp8(ctx, q.out, y);
+    return ForwardFp8(ctx, RoundToFp8(ctx, x), y);
   }
   if (weight_->is_packed()) {
     ForwardPacked(ctx, x, y);
@@ -107,6 +105,16 @@ void Linear::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::T
   AddRanks(ctx, y);
 }
 
+ops::Fp8Rows Linear::RoundToFp8(const ForwardContext& ctx, const at::Tensor& x) const {
+  ops::QuantizeFp8Params q;
+  q.out = Fp8Input(ctx, x.size(0));
+  q.x = x.const_data_ptr();
+  q.num_rows = static_cast<int32_t>(x.size(0));
+  q.k = static_cast<int32_t>(x.size(1));
+  fp8_.quantize(q, ctx.op);
+  return q.out;
+}
+
 void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const {
   if (!ctx.defers_sums) SumOverRanks(ranks_, ctx.op, y);
 }
@@ -116,9 +124,13 @@ void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at:
     in.Make(ctx);
     return Forward(ctx, in.x, y);
   }
-  const ops::Fp8Rows rows = Fp8Input(ctx, y.size(0));
-  in.norm.Fp8Forward(ctx, in.add ? in.x : in.residual, in.add ? &in.residual : nullptr, rows);
-  ForwardFp8(ctx, rows, y);
+  ForwardFp8(ctx, NormToFp8(ctx, in, y.size(0)), y);
+}
+
+ops::Fp8Rows Linear::NormToFp8(const ForwardContext& ctx, const NormedInput& in, int64_t rows) const {
+  const ops::Fp8Rows q = Fp8Input(ctx, rows);
+  in.norm.Fp8Forward(ctx, in.add ? in.x : in.residual, in.add ? &in.residual : nullptr, q);
+  return q;
 }
 
 ops::Fp8Rows Linear::Fp8Input(const ForwardContext& ctx, int64_t rows) const {
@@ -126,7 +138,7 @@ ops::Fp8Rows Linear::Fp8Input(const ForwardContext& ctx, int64_t rows) const {
           DataOf<float>(ctx.scratch->Rows(fp8_.scales, rows))};
 }
 
-void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const {
+ops::Fp8LinearParams Linear::Fp8Params(const ops::Fp8Rows& x, const at::Tensor& y) const {
   ops::Fp8LinearParams p;
   p.out = y.data_ptr();
   p.x = x;
@@ -135,8 +147,24 @@ void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const 
   p.num_rows = static_cast<int32_t>(y.size(0));
   p.n = static_cast<int32_t>(y.size(1));
   p.k = static_cast<int32_t>(weight_->cols.size);
-  fp8_.linear(p, ctx.op);
+  return p;
+}
+
+void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const {
+  fp8_.linear(Fp8Params(x, y), ctx.op);
   AddRanks(ctx, y);
+}
+
+void Linear::ForwardFp8Gated(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const {
+  const int64_t rows = y.size(0);
+  ops::Fp8Rows x;
+  if (in.norm.has_fp8() && !(in.add && ctx.defers_sums)) {
+    x = NormToFp8(ctx, in, rows);
+  } else {
+    in.Make(ctx);
+    x = RoundToFp8(ctx, in.x);
+  }
+  fp8_.gated(Fp8Params(x, y), ctx.op);
 }
 
 void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {

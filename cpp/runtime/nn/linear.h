@@ -44,6 +44,10 @@ class Linear {
   ops::Fp8Rows Fp8Input(const ForwardContext& ctx, int64_t rows) const;
   void ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const;
 
+  // With 8-bit floats: y as ForwardGated() makes it, of in.norm's result. Only where CanGateFp8() says so.
+  bool CanGateFp8(int64_t rows) const { return fp8_.gated != nullptr && ops::GatesFp8Rows(static_cast<int32_t>(rows)); }
+  void ForwardFp8Gated(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const;
+
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
@@ -86,6 +90,11 @@ class Linear {
   void ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   void ForwardHalf(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
   ops::LinearParams Params(const at::Tensor& x, const at::Tensor& y) const;
+  ops::Fp8LinearParams Fp8Params(const ops::Fp8Rows& x, const at::Tensor& y) const;
+  // Rounds x, or what the norm makes of its input, to where Fp8Input() says. The
+  // latter only where in.norm.has_fp8().
+  ops::Fp8Rows RoundToFp8(const ForwardContext& ctx, const at::Tensor& x) const;
+  ops::Fp8Rows NormToFp8(const ForwardContext& ctx, const NormedInput& in, int64_t rows) const;
 
   Param* weight_;
   Param* bias_ = nullptr;
@@ -101,6 +110,7 @@ class Linear {
   struct Fp8 {                       // where the weight is in 8-bit floats
     ops::QuantizeFp8Fn quantize = nullptr;
     ops::Fp8LinearFn linear = nullptr;
+    ops::Fp8LinearSiluMulFn gated = nullptr;  // null: the backend has none, or not for this layer
     Scratch::Slot rows = 0;
     Scratch::Slot scales = 0;
   } fp8_;

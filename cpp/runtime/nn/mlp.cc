@@ -36,7 +36,13 @@ void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const a
     in.Make(ctx);
     return Forward(ctx, in.x, out);
   }
-  const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, in.x.size(0));
+  const int64_t rows = in.x.size(0);
+  if (gate_up_.CanGateFp8(rows)) {
+    const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
+    gate_up_.ForwardFp8Gated(ctx, in, act);
+    return down_.Forward(ctx, act, out);
+  }
+  const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, in, gate_up);
   Finish(ctx, gate_up, out);
 }
