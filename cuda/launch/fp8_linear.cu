@@ -14,7 +14,7 @@ using ops::DType;
 using ops::OpContext;
 using ops::OpId;
 
-void Check(const ops::Fp8LinearParams& p) {
+[[maybe_unused]] void Check(const ops::Fp8LinearParams& p) {
   FASTLLM_CHECK(CurrentDevice().compute_capability == 90,
                 "fp8_linear: needs a device of compute capability 9.0, this one has " +
                     std::to_string(CurrentDevice().compute_capability / 10) + "." +
@@ -26,7 +26,7 @@ void Check(const ops::Fp8LinearParams& p) {
 }
 
 template <DType kType>
-void Fp8Linear(const ops::Fp8LinearParams& p, const OpContext& ctx) {
+[[maybe_unused]] void Fp8Linear(const ops::Fp8LinearParams& p, const OpContext& ctx) {
   if (p.num_rows <= 0 || p.n <= 0) return;
   Check(p);
   const Fp8Choice c =
