@@ -85,7 +85,7 @@ Status MeasureDevice(const EngineConfig& config, const runtime::DeviceMemoryUse&
   note("weight_bytes", use.weight_bytes, "parameters, measured as allocated");
   note("activation_bytes", use.activation_bytes, "buffers of one step of max_num_batched_tokens, run once");
   note("staging_bytes", use.staging_bytes, "inputs of a step, block tables, attention workspace");
-  note("gpu_other_bytes", use.other_bytes, "context, kernels, libraries and rope tables: what else the dry step took");
+  note("gpu_other_bytes", use.other_bytes, "context, kernels, libraries and rope tables: what else the dry steps took");
   note("graph_reserve_bytes", use.graph_reserve_bytes, "set aside for captured graphs");
   note("tally_reserve_bytes", use.tally_reserve_bytes, "set aside for the token counts of requests with penalties");
   const double share = double{config.cache.gpu_memory_utilization};

@@ -13,9 +13,9 @@ struct DeviceMemoryUse {
   int64_t weight_bytes = 0;
   int64_t activation_bytes = 0;     // buffers of the largest step
   int64_t staging_bytes = 0;        // what a step brings over, tables, ids, attention workspace
-  int64_t other_bytes = 0;          // contexts, kernels, libraries: what else was taken up to the end of a dry step
+  int64_t other_bytes = 0;          // contexts, kernels, libraries: what else was taken up to the end of the dry steps
   int64_t graph_reserve_bytes = 0;  // set aside for captured graphs
-  int64_t tally_reserve_bytes = 0;  // set aside for the counts of sequences with penalties, made when one comes
+  int64_t tally_reserve_bytes = 0;  // set aside for the counts of sequences with penalties; see DeviceRunner
   int64_t free_bytes = 0;           // now
 
   // What is set aside and not yet taken.

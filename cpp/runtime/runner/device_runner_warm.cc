@@ -11,21 +11,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of the start, for each of the two loops below.
-constexpr std::chrono::milliseconds kMostWarming{1000};
+// Of the start. Which dry steps are run must not depend on how fast they are: the kernels that they load are not there
+// for the KV cache. This only ends a start that would seem to hang; Llama-3.1-8B takes 0.75 s on an H200.
+constexpr std::chrono::seconds kMostWarming{15};
+// For the graphs, which have a reserve.
+constexpr std::chrono::seconds kMostCapturing{1};
 constexpr int32_t kLongestWarm = 2048;  // tokens; a longer step takes longer than what it waits for
 
 }  // namespace
 
 // The largest step there can be, so that every buffer has its size and every library its workspace. Then smaller ones,
-// so that kernels are loaded and products have their algorithms: for as long as the start may take, and all of them
-// where other devices will wait for this one, as no kernel may need to be loaded then. Ranks whose steps are real
-// already do the first one alone: they must do the same.
+// so that kernels are loaded and products have their algorithms: those that are short, and all of them where other
+// devices will wait for this one, as no kernel may need to be loaded then. Ranks whose steps are real already do the
+// first one alone: they must do the same. So do devices without graphs, such as the CPU, where nothing is loaded.
 void DeviceRunner::Rehearse() {
   const BatchLimits& l = batch_.limits();
   DryStep({l.max_num_batched_tokens, MostDrySeqs(l)});
   const bool all = net_.rehearsal != nullptr;
-  if (!all && (graphs_ == nullptr || net_.ranks.topology.world() > 1)) return;
+  if (!all && (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1)) return;
   const Clock::time_point end = all ? Clock::time_point::max() : Clock::now() + kMostWarming;
   const int32_t longest = all ? std::numeric_limits<int32_t>::max() : kLongestWarm;
   for (const DryShape& shape : DrySteps(l, longest)) {
@@ -47,7 +50,7 @@ void DeviceRunner::RehearseTallies() {
 // Graphs of decode steps, once the KV cache is where it stays. One rank alone: others would have to capture in step.
 void DeviceRunner::CaptureAhead() {
   if (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1) return;
-  const Clock::time_point end = Clock::now() + kMostWarming;
+  const Clock::time_point end = Clock::now() + kMostCapturing;
   for (const int32_t size : DecodeLadder(MostDrySeqs(batch_.limits()))) {
     if (Clock::now() >= end) return;
     DryDecode(size);

@@ -2,13 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <set>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ops/table/device.h"
 #include "runtime/device/plan_rows.h"
 #include "runtime/runner/dry_steps.h"
+#include "runtime/runner/rank_team.h"
+#include "runtime/runner/runner_checks.h"
 #include "tests/runtime/model/device_runner_fixture.h"
+#include "tests/runtime/model/executor_support.h"
 #include "tests/runtime/model/idle_device.h"
 
 namespace fastllm::runtime {
@@ -79,23 +87,47 @@ TEST(DrySteps, AreStepsThatThereCanBe) {
 // The CPU with graphs: what is put on its stream while it captures is done at once, and a graph does nothing.
 class CapturingHost : public testing::IdleDevice {
  public:
-  ops::DeviceMemoryInfo memory() const override { return {int64_t{1} << 40, free_bytes}; }
+  ops::DeviceMemoryInfo memory() const override { return {int64_t{1} << 40, free_bytes - captures * graph_bytes}; }
+  // Of each dry step, of each decode step of which a graph is made ahead, and of each step.
+  void RecordEvent(void*, void*) const override { ++steps; }
+  void Synchronize(void*) const override {
+    if (captures == 0) std::this_thread::sleep_for(step_time);
+  }
   void* AllocatePinned(size_t bytes) const override { return ops::HostDevice().AllocatePinned(bytes); }
   void FreePinned(void* memory) const override { ops::HostDevice().FreePinned(memory); }
   void Copy(void* to, const void* from, size_t bytes, void* stream) const override {
     ops::HostDevice().Copy(to, from, bytes, stream);
   }
   void Zero(void* memory, size_t bytes, void* stream) const override { ops::HostDevice().Zero(memory, bytes, stream); }
-  bool has_graphs() const override { return true; }
+  bool has_graphs() const override { return graphs; }
   void BeginCapture(void*) const override { ++captures; }
   void* EndCapture(void*) const override { return &token; }
   void LaunchGraph(void*, void*) const override { ++launches; }
 
   int64_t free_bytes = int64_t{1} << 40;
+  int64_t graph_bytes = 0;
+  bool graphs = true;
+  std::chrono::milliseconds step_time{0};  // until something is captured
   mutable char token = 0;
   mutable int captures = 0;
   mutable int launches = 0;
+  mutable int steps = 0;
 };
+
+int StepsOfAStart(const CapturingHost& device, bool eager) {
+  RunnerOptions options = Options(eager);
+  options.device = &device;
+  const auto runner = DeviceRunner::Create(testing::TinySource(), options, nullptr);
+  EXPECT_TRUE(runner.ok()) << runner.status().ToString();
+  return device.steps;
+}
+
+int LargestAndShortOnes() {
+  const BatchLimits limits = MakeBatchLimits(testing::TinyConfig(), Options(false));
+  return 1 + static_cast<int>(DrySteps(limits, 2048).size());
+}
+
+int GraphsAhead() { return static_cast<int>(DecodeLadder(Options(false).sched.max_num_seqs).size()); }
 
 StepPlan OneDecode(RequestId id) {
   StepPlan plan;
@@ -129,6 +161,83 @@ TEST(DeviceRunnerWarm, NothingIsCapturedEagerlyOrWithoutMemory) {
   device.free_bytes = 0;
   ASSERT_TRUE(DeviceRunner::Create(testing::TinySource(), options, nullptr).ok());
   EXPECT_EQ(device.captures, 0);
+}
+
+TEST(DeviceRunnerWarm, AllShortStepsAreRehearsedWhereThereAreGraphs) {
+  EXPECT_GT(LargestAndShortOnes(), 10);
+  EXPECT_EQ(StepsOfAStart(CapturingHost(), /*eager=*/false), LargestAndShortOnes() + GraphsAhead());
+  EXPECT_EQ(StepsOfAStart(CapturingHost(), /*eager=*/true), 1);
+  CapturingHost plain;
+  plain.graphs = false;
+  EXPECT_EQ(StepsOfAStart(plain, /*eager=*/false), 1);
+}
+
+// What kernels take is not there for the KV cache, so a slow device loads as many.
+TEST(DeviceRunnerWarm, ASlowDeviceRehearsesAsMuch) {
+  CapturingHost slow;
+  slow.step_time = std::chrono::milliseconds(1500 / LargestAndShortOnes());
+  EXPECT_EQ(StepsOfAStart(slow, /*eager=*/false), LargestAndShortOnes() + GraphsAhead());
+}
+
+// One decode step of `seqs` new sequences, after which no others are left; ids from `first` on.
+StepPlan Decodes(uint64_t step_id, RequestId first, int32_t seqs, std::vector<RequestId> removed) {
+  StepPlan plan;
+  plan.step_id = step_id;
+  plan.removed = std::move(removed);
+  for (RequestId id = first; id < first + seqs; ++id) {
+    plan.added.push_back(testing::Sequence(id, testing::Prompt(1, 2), 8));
+    testing::AddRow(plan, id, 1, true);
+  }
+  return plan;
+}
+
+// Steps of 1 to 8 decodes, each twice.
+Status RunDecodes(DeviceRunner& runner) {
+  RequestId next = 1;
+  std::vector<RequestId> last;
+  uint64_t step_id = 0;
+  for (int32_t step = 0; step < 16; ++step) {
+    const int32_t seqs = step / 2 + 1;
+    const StepResult result = testing::Step(runner, Decodes(++step_id, next, seqs, std::move(last)));
+    FASTLLM_RETURN_IF_ERROR(result.status);
+    last.clear();
+    for (int32_t i = 0; i < seqs; ++i) last.push_back(next++);
+  }
+  return Status::Ok();
+}
+
+// A step is captured by all or by none: whose calls are in a graph waits for those of the others.
+TEST(DeviceRunnerWarm, RanksCaptureTheSameStepsThoughOneIsShortOfMemory) {
+  auto hub = MemoryHub::Create({2}, std::chrono::seconds(60));
+  ASSERT_TRUE(hub.ok());
+  RankTeam team(std::move(hub).value(), 2);
+  std::vector<CapturingHost> devices(2);
+  devices[1].graph_bytes = int64_t{1} << 30;
+  devices[1].free_bytes = 3 * devices[1].graph_bytes - 1;
+  std::vector<std::unique_ptr<DeviceRunner>> runners(2);
+  const auto each = [&](const std::function<Status(int32_t)>& work) {
+    return team.Run(work, std::chrono::seconds(60));
+  };
+  const Status loaded = each([&](int32_t rank) -> Status {
+    RunnerOptions options = testing::ranked::Options({"", {2}});
+    options.ranks = team.hub().RanksOf(rank);
+    options.ranks.host = options.ranks.tensor;
+    options.device = &devices[rank];
+    FASTLLM_ASSIGN_OR_RETURN(runners[rank], DeviceRunner::Create(testing::ranked::Source(), options, nullptr));
+    return Status::Ok();
+  });
+  ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+  EXPECT_EQ(devices[0].steps, devices[1].steps);
+  EXPECT_GT(devices[0].steps, LargestAndShortOnes());  // with those of penalties and logprobs
+  const Status ran = each([&](int32_t rank) { return RunDecodes(*runners[rank]); });
+  EXPECT_TRUE(ran.ok()) << ran.ToString();
+  for (const CapturingHost& device : devices) EXPECT_EQ(device.captures, 3);
+  for (const auto& runner : runners) EXPECT_EQ(runner->num_captured_graphs(), 3);
+  const Status ended = each([&](int32_t rank) {
+    runners[rank].reset();
+    return Status::Ok();
+  });
+  EXPECT_TRUE(ended.ok());
 }
 
 }  // namespace
