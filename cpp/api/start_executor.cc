@@ -111,8 +111,8 @@ Result<std::unique_ptr<Executor>> MakeExecutor(const EngineConfig& config, const
     const runtime::Placement& placement = choice.options.placement;
     const int64_t row_bytes = source.config.hidden_size * ops::DTypeSize(placement.dtype);
     threads.join = [join = runtime::DeviceRanksOptions{placement, choice.options.sched.max_num_batched_tokens,
-                                                       row_bytes, timeout}](runtime::Ranks* ranks,
-                                                                            const runtime::AnnounceFn& announce) {
+                                                       row_bytes, threads.start_timeout()}](
+                       runtime::Ranks* ranks, const runtime::AnnounceFn& announce) {
       return runtime::JoinDeviceRanks(join, ranks, announce);
     };
   }

@@ -45,11 +45,12 @@ std::optional<int32_t> MemoryGroup::WaitsFor(int32_t rank) const {
 
 Status MemoryGroup::Await(Lock& lock, int32_t rank, int32_t waits_for, const std::function<bool()>& done) {
   waits_for_[rank] = waits_for;
-  const bool in_time = changed_.wait_for(lock, timeout_, [&] { return done() || !broken_.ok(); });
+  const std::chrono::milliseconds timeout = timeout_;
+  const bool in_time = changed_.wait_for(lock, timeout, [&] { return done() || !broken_.ok(); });
   if (!in_time) {
     const int32_t missing = waits_for == kMeeting ? Missing() : waits_for;
     lock.unlock();  // to find out who is to blame all groups are asked
-    blame_(missing);
+    blame_(missing, timeout);
     lock.lock();
   }
   waits_for_[rank] = kNobody;

@@ -22,11 +22,14 @@ namespace fastllm::runtime {
 class MemoryGroup {
  public:
   // Told of a member that was not there in time (by its number): breaks this group and those around it.
-  using Blame = std::function<void(int32_t missing)>;
+  using Blame = std::function<void(int32_t missing, std::chrono::milliseconds timeout)>;
 
   MemoryGroup(int32_t size, std::chrono::milliseconds timeout, Blame blame);
 
   int32_t size() const { return static_cast<int32_t>(calls_.size()); }
+
+  // For waits that begin later. Any thread.
+  void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   // The first meeting, with its call; the calls of all are in calls() then.
   Status Enter(int32_t rank, const CommCall& call);
@@ -62,7 +65,7 @@ class MemoryGroup {
   int32_t Missing() const;  // lowest number that has not arrived
   Mailbox& Box(int32_t from, int32_t to) { return boxes_[static_cast<size_t>(from) * calls_.size() + to]; }
 
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   const Blame blame_;
   const int32_t spins_;
   mutable std::mutex mutex_;

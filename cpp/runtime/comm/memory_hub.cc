@@ -111,10 +111,10 @@ struct MemoryHub::Impl {
 
   void Add(const std::vector<int32_t>& members, std::chrono::milliseconds timeout) {
     if (members.size() < 2 || Find(members) != nullptr) return;
-    const auto blame = [this, members, timeout](int32_t missing) {
+    const auto blame = [this, members](int32_t missing, std::chrono::milliseconds waited) {
       const int32_t culprit = Culprit(members[missing]);
       Status why(StatusCode::kDeadlineExceeded, topology.NameOf(culprit) + " did not answer the other ranks within " +
-                                                    std::to_string(timeout.count()) + " ms");
+                                                    std::to_string(waited.count()) + " ms");
       for (const Group& g : groups)
         g.group->Break(why);  // before the ranks of other groups blame one that has given up
     };
@@ -178,6 +178,10 @@ void MemoryHub::Abort(const Status& why) {
 Status MemoryHub::broken() const {
   for (const Impl::Group& g : impl_->groups) FASTLLM_RETURN_IF_ERROR(g.group->broken());
   return Status::Ok();
+}
+
+void MemoryHub::SetTimeout(std::chrono::milliseconds timeout) {
+  for (const Impl::Group& g : impl_->groups) g.group->SetTimeout(timeout);
 }
 
 int32_t MemoryHub::Culprit(int32_t rank) const { return impl_->Culprit(rank); }

@@ -21,6 +21,9 @@ class MemoryHub {
 
   Ranks RanksOf(int32_t rank) const;
 
+  // For waits that begin later.
+  void SetTimeout(std::chrono::milliseconds timeout);
+
   // Communicator::Abort() on all groups.
   void Abort(const Status& why);
   // Why a group is broken, or ok.

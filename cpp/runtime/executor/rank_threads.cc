@@ -24,6 +24,10 @@ uint64_t RankThreads::Progress() const {
   return sum;
 }
 
+size_t RankThreads::JoinProgress() const {
+  return joined.size() + static_cast<size_t>(std::ranges::count(ranks, true, &Rank::joined));
+}
+
 bool RankThreads::All(bool Rank::*flag) const {
   return std::ranges::all_of(ranks, [flag](const Rank& r) { return r.*flag; });
 }

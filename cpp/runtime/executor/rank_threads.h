@@ -47,6 +47,7 @@ struct RankThreads {
   // Mutex held.
   uint64_t NumDone() const;
   uint64_t Progress() const;
+  size_t JoinProgress() const;
   bool All(bool Rank::*flag) const;
   bool AnyLoads() const;  // ranks that load on their own, and so come to an end
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,28 +24,36 @@ namespace {
 constexpr std::chrono::seconds kFarewell{3};
 // How long a device that is told not to wait for others may take to come to its end.
 constexpr std::chrono::seconds kGrace{1};
+// Orderly waits, of which each may take its time, between two signs of life of ranks that join: to meet, for first
+// sums, and to find out who is missing.
+constexpr int kJoinWaits = 3;
 // Looks at the event that is waited for between looks at everything else.
 constexpr uint64_t kLooksBetween = 1024;
 
 class ThreadsExecutor : public Executor {
  public:
   ThreadsExecutor(std::shared_ptr<RankThreads> shared, const RankThreadsOptions& threads)
-      : shared_(std::move(shared)), topology_{threads.sizes, 0}, timeout_(threads.timeout) {}
+      : shared_(std::move(shared)),
+        topology_{threads.sizes, 0},
+        timeout_(threads.timeout),
+        start_timeout_(threads.start_timeout()) {}
 
   ~ThreadsExecutor() override {
     std::unique_lock lock(shared_->mutex);
     shared_->stop = true;
     shared_->changed.notify_all();
+    // Who has failed may not have got to tell the others yet.
+    const Status why = shared_->failure.ok() ? Status::Unavailable("the executor ends") : shared_->failure;
     lock.unlock();
     // A rank may wait for one that has stopped before the same plan.
-    shared_->Abort(Status::Unavailable("the executor ends"));
+    shared_->Abort(why);
     lock.lock();
     const auto ended = [this] { return shared_->All(&RankThreads::Rank::ended); };
     // Healthy ranks come to the end of what they do; after a failure one of them may never.
     if (shared_->failure.ok()) {
       shared_->changed.wait(lock, ended);
     } else {
-      shared_->changed.wait_for(lock, timeout_, [this] { return !shared_->AnyLoads(); });
+      shared_->changed.wait_for(lock, start_timeout_, [this] { return !shared_->AnyLoads(); });
       shared_->changed.wait_for(lock, kFarewell, ended);
     }
     for (size_t r = 0; r < threads_.size(); ++r) {
@@ -73,6 +82,7 @@ class ThreadsExecutor : public Executor {
     AwaitJoined(lock);
     shared_->changed.wait(lock, [this] { return !shared_->failure.ok() || shared_->All(&RankThreads::Rank::loaded); });
     if (!shared_->failure.ok()) return shared_->failure;
+    shared_->hub->SetTimeout(timeout_);
     if (phases != nullptr) phases->insert(phases->end(), shared_->phases.begin(), shared_->phases.end());
     return Status::Ok();
   }
@@ -122,18 +132,37 @@ class ThreadsExecutor : public Executor {
   }
 
  private:
-  // Until all ranks have joined, or something has failed. What they do meanwhile keeps the time itself; twice as long
-  // is for calls that do not come back.
+  // Until all ranks have joined, or something has failed. What they do meanwhile keeps the time itself; this is for
+  // calls that do not come back.
   void AwaitJoined(std::unique_lock<std::mutex>& lock) {
     const auto settled = [this] { return !shared_->failure.ok() || shared_->All(&RankThreads::Rank::joined); };
-    if (shared_->changed.wait_for(lock, 2 * timeout_, settled)) return;
-    const auto late = std::ranges::find(shared_->ranks, false, &RankThreads::Rank::joined) - shared_->ranks.begin();
+    const std::chrono::milliseconds most = kJoinWaits * start_timeout_ + 2 * kGrace;
+    for (;;) {
+      const size_t before = shared_->JoinProgress();
+      if (shared_->changed.wait_for(lock, most, settled)) return;
+      if (shared_->JoinProgress() == before) break;
+    }
+    std::vector<int32_t> inside;
+    for (int32_t r = 0; r < topology_.world(); ++r) {
+      if (!shared_->ranks[r].joined) inside.push_back(r);
+    }
     lock.unlock();
-    const RankTopology culprit{topology_.sizes, shared_->hub->Culprit(static_cast<int32_t>(late))};
-    shared_->Fail(culprit,
-                  Status(StatusCode::kDeadlineExceeded, culprit.name() + " did not join the other ranks within " +
-                                                            std::to_string(2 * timeout_.count()) + " ms"));
+    BlameJoin(inside, most);
     lock.lock();
+  }
+
+  // Which of several that are inside a call hangs cannot be seen: all of them are named that the others may wait for.
+  void BlameJoin(const std::vector<int32_t>& inside, std::chrono::milliseconds time) {
+    std::set<int32_t> culprits;
+    for (const int32_t r : inside) culprits.insert(shared_->hub->Culprit(r));
+    std::string names;
+    for (const int32_t r : culprits) {
+      if (!names.empty()) names += r == *culprits.rbegin() ? " and " : ", ";
+      names += RankTopology{topology_.sizes, r}.name();
+    }
+    shared_->Fail({topology_.sizes, *culprits.begin()},
+                  Status(StatusCode::kDeadlineExceeded,
+                         names + " did not join the other ranks within " + std::to_string(time.count()) + " ms"));
   }
 
   // Until all ranks have passed the oldest step, or something has failed.
@@ -204,6 +233,7 @@ class ThreadsExecutor : public Executor {
   std::shared_ptr<RankThreads> shared_;
   RankTopology topology_;
   std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds start_timeout_;
   std::vector<std::thread> threads_;
   std::vector<SampledId> learned_;  // since the last plan
   uint64_t taken_ = 0;
@@ -213,7 +243,7 @@ class ThreadsExecutor : public Executor {
 
 Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const RunnerOptions& options,
                                                       const RankThreadsOptions& threads, PhaseSeconds* phases) {
-  FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(threads.sizes, threads.timeout));
+  FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(threads.sizes, threads.start_timeout()));
   auto shared = std::make_shared<RankThreads>(std::move(hub), static_cast<size_t>(threads.sizes.pipeline) + 1,
                                               threads.sizes.world());
   shared->join = threads.join;

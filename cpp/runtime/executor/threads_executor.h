@@ -1,6 +1,7 @@
 // ThreadsExecutor: the ranks of one replica as threads of this process, each with a model runner of its own.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -26,9 +27,16 @@ struct RankThreadsOptions {
   RankRunnerFactory make_runner;  // null: MakeStepRunner()
   // Called on each rank's thread before its runner is made: may put communicators of devices in place of those in
   // memory, which it can use to meet the other ranks (and which Ranks::host keeps). Those that it puts there are
-  // aborted when a rank fails and when the executor ends, and before it has come back those that it announces. A rank
-  // that has not come back after twice the timeout is named. Null: does nothing.
+  // aborted when a rank fails and when the executor ends, and before it has come back those that it announces. Those
+  // that are in there while nobody has announced anything or come back for 3 start_timeout() and 2 s are named, all but
+  // such as wait for others in memory. Null: does nothing.
   std::function<Status(Ranks*, const AnnounceFn& announce)> join = nullptr;
+  // Joining and loading are not steps: a wait for another rank there may take as long as this, also with a shorter
+  // timeout.
+  std::chrono::milliseconds least_start{60000};
+
+  // For each wait of the start.
+  std::chrono::milliseconds start_timeout() const { return std::max(timeout, least_start); }
 };
 
 // Loads every rank's share of the model and starts the threads. options.num_threads is what all ranks have together:
@@ -37,7 +45,7 @@ struct RankThreadsOptions {
 //
 // When a rank fails, throws or is not heard of in time, Wait() gives an error that names it, at once and from then on,
 // and the other ranks stop; while they start, this call gives it. A thread that never comes back is left behind with
-// all that it uses when the executor goes; one that still loads is waited for as long as any, `timeout`.
+// all that it uses when the executor goes; one that still loads is waited for as long as any, start_timeout().
 Result<std::unique_ptr<Executor>> MakeThreadsExecutor(ModelSource source, const RunnerOptions& options,
                                                       const RankThreadsOptions& threads, PhaseSeconds* phases);
 

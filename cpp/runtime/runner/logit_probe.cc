@@ -16,8 +16,9 @@ namespace {
 
 constexpr int32_t kBlockSize = 16;
 
-// For a step, and for a rank that others wait for.
-constexpr std::chrono::seconds kRankTimeout{60};
+// For a step, and for a wait of ranks that join.
+constexpr std::chrono::seconds kStepTimeout{60};
+// Some ranks may have loaded long before others, for which they wait.
 constexpr std::chrono::seconds kLoadTimeout{600};
 
 class RankedLogitProbe : public LogitProbe {
@@ -26,28 +27,34 @@ class RankedLogitProbe : public LogitProbe {
   static Result<std::unique_ptr<LogitProbe>> Create(const ModelSource& source, const RunnerOptions& options,
                                                     const LogitProbeOptions& o) {
     const ParallelSizes sizes{o.tensor_parallel_size, o.pipeline_parallel_size};
-    FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(sizes, kRankTimeout));
+    FASTLLM_ASSIGN_OR_RETURN(auto hub, MemoryHub::Create(sizes, kStepTimeout));
+    MemoryHub* const meeting = hub.get();
     std::unique_ptr<RankedLogitProbe> probe(new RankedLogitProbe(std::move(hub), sizes.world()));
     const DeviceRanksOptions join{options.placement, options.sched.max_num_batched_tokens,
-                                  source.config.hidden_size * ops::DTypeSize(options.placement.dtype), kRankTimeout};
-    std::vector<Ranks> ranks;
-    for (int32_t rank = 0; rank < sizes.world(); ++rank) ranks.push_back(probe->team_.hub().RanksOf(rank));
-    probe->output_rank_ = ranks[0].topology.output_rank();
-    // All that it uses is its own, for a rank that never comes back.
-    const auto load = [announce = probe->team_.announcer(), runners = probe->runners_, ranks, sizes, source, options,
-                       join, device_runner = o.device_runner](int32_t rank) -> Status {
+                                  source.config.hidden_size * ops::DTypeSize(options.placement.dtype), kStepTimeout};
+    const auto ranks = std::make_shared<std::vector<Ranks>>();
+    for (int32_t rank = 0; rank < sizes.world(); ++rank) ranks->push_back(probe->team_.hub().RanksOf(rank));
+    probe->output_rank_ = ranks->front().topology.output_rank();
+    // All that these use is their own, for a rank that never comes back.
+    const auto meet = [announce = probe->team_.announcer(), ranks, join](int32_t rank) -> Status {
+      Ranks& own = (*ranks)[rank];
+      if (join.placement.device == ops::Device::kCpu || own.topology.sizes.tensor == 1) return Status::Ok();
+      own.host = own.tensor;
+      FASTLLM_RETURN_IF_ERROR(JoinDeviceRanks(join, &own, announce));
+      announce(own.tensor);
+      return Status::Ok();
+    };
+    const auto load = [runners = probe->runners_, ranks, sizes, source, options,
+                       device_runner = o.device_runner](int32_t rank) -> Status {
       RunnerOptions own = options;
-      own.ranks = ranks[rank];
+      own.ranks = (*ranks)[rank];
       own.num_threads = std::max(1, options.num_threads / sizes.world());
-      if (options.placement.device != ops::Device::kCpu && sizes.tensor > 1) {
-        own.ranks.host = own.ranks.tensor;
-        FASTLLM_RETURN_IF_ERROR(JoinDeviceRanks(join, &own.ranks, announce));
-        announce(own.ranks.tensor);
-      }
       FASTLLM_ASSIGN_OR_RETURN((*runners)[rank], MakeStepRunner(source, own, nullptr, device_runner));
       return Status::Ok();
     };
-    FASTLLM_RETURN_IF_ERROR(probe->team_.Run(load, kLoadTimeout));
+    FASTLLM_RETURN_IF_ERROR(probe->team_.Run(meet, kLoadTimeout));
+    meeting->SetTimeout(kLoadTimeout);  // of steps the team keeps the time
+    FASTLLM_RETURN_IF_ERROR(probe->team_.Run(load, kLoadTimeout, /*farewell=*/kLoadTimeout));
     probe->vocab_size_ = (*probe->runners_)[0]->config().vocab_size;
     return std::unique_ptr<LogitProbe>(std::move(probe));
   }
@@ -58,7 +65,7 @@ class RankedLogitProbe : public LogitProbe {
       (*runners)[rank].reset();
       return Status::Ok();
     };
-    static_cast<void>(team_.Run(end, kRankTimeout));
+    static_cast<void>(team_.Run(end, kStepTimeout));
   }
 
   int32_t vocab_size() const override { return vocab_size_; }
@@ -74,7 +81,7 @@ class RankedLogitProbe : public LogitProbe {
         std::vector<float> unread;
         return (*runners)[rank]->ExecuteForLogits(plan, rank == output ? logits.get() : &unread);
       };
-      FASTLLM_RETURN_IF_ERROR(team_.Run(step, kRankTimeout));
+      FASTLLM_RETURN_IF_ERROR(team_.Run(step, kStepTimeout));
       done += count;
     }
     return std::move(*logits);

@@ -7,12 +7,6 @@
 #include <utility>
 
 namespace fastllm::runtime {
-namespace {
-
-// How long ranks that are told not to wait for others may take to come back.
-constexpr std::chrono::seconds kFarewell{3};
-
-}  // namespace
 
 struct RankTeam::Shared {
   explicit Shared(std::unique_ptr<MemoryHub> hub_of_all, int32_t size)
@@ -93,7 +87,8 @@ void RankTeam::Serve(const std::shared_ptr<Shared>& shared, int32_t rank) {
   }
 }
 
-Status RankTeam::Run(std::function<Status(int32_t rank)> work, std::chrono::milliseconds timeout) {
+Status RankTeam::Run(std::function<Status(int32_t rank)> work, std::chrono::milliseconds timeout,
+                     std::chrono::milliseconds farewell) {
   std::unique_lock lock(shared_->mutex);
   if (!shared_->AllBack()) return shared_->first_error;
   shared_->work = std::make_shared<const std::function<Status(int32_t)>>(std::move(work));
@@ -104,8 +99,7 @@ Status RankTeam::Run(std::function<Status(int32_t rank)> work, std::chrono::mill
   const auto back = [this] { return shared_->AllBack(); };
   const auto over = [&] { return back() || !shared_->first_error.ok(); };
   if (shared_->changed.wait_for(lock, timeout, over)) {
-    // After an error some may still load, which takes its time.
-    shared_->changed.wait_for(lock, timeout, back);
+    shared_->changed.wait_for(lock, farewell, back);
   } else {
     const auto first = [this] {
       return static_cast<int32_t>(std::ranges::find(shared_->busy, true) - shared_->busy.begin());
@@ -120,7 +114,7 @@ Status RankTeam::Run(std::function<Status(int32_t rank)> work, std::chrono::mill
     shared_->Fail(late(shared_->hub->Culprit(waiting)));
     lock.lock();
     // Who waits on a device, of which the hub knows nothing, comes back now.
-    if (!shared_->changed.wait_for(lock, kFarewell, back)) shared_->first_error = late(first());
+    if (!shared_->changed.wait_for(lock, farewell, back)) shared_->first_error = late(first());
   }
   shared_->work.reset();
   return shared_->first_error;

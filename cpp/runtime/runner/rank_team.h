@@ -26,10 +26,12 @@ class RankTeam {
   int32_t size() const { return static_cast<int32_t>(threads_.size()); }
 
   // work(rank) on each rank's thread, side by side. The first error ends the waits of the others for each other and is
-  // given back. Must not throw. kDeadlineExceeded names a rank that has not come back after `timeout`. Where that one
-  // does not come back when nobody is to be waited for either, it is left behind, with the copy of `work` that it has:
-  // what that refers to has to live as long. Later calls give the same error then.
-  Status Run(std::function<Status(int32_t rank)> work, std::chrono::milliseconds timeout);
+  // given back. Must not throw. kDeadlineExceeded names a rank that has not come back after `timeout`. One that does
+  // not come back within `farewell` of the first error either, when nobody is to be waited for, is left behind, with
+  // the copy of `work` that it has: what that refers to has to live as long. Later calls give the same error then. A
+  // longer farewell is for work on its own that takes its time, and comes to an end.
+  Status Run(std::function<Status(int32_t rank)> work, std::chrono::milliseconds timeout,
+             std::chrono::milliseconds farewell = std::chrono::seconds(3));
 
   // Is told of communicators that the first error has to reach; for work on the ranks' threads.
   AnnounceFn announcer() const;

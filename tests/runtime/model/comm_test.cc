@@ -195,6 +195,14 @@ TEST(MemoryHubTest, AnAbortWakesAllThatWait) {
 }
 
 // Rank 1 hangs; rank 0 waits for it, rank 2 (stage 1) waits for rank 0. Whoever's patience ends first names rank 1.
+TEST(MemoryHubTest, TheTimeoutIsThatOfWaitsThatBeginLater) {
+  const auto hub = Hub({2});
+  hub->SetTimeout(milliseconds(20));
+  const Status status = hub->RanksOf(0).tensor->Barrier({});
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "rank 1 (tp 1, pp 0) did not answer the other ranks within 20 ms");
+}
+
 TEST(MemoryHubTest, ALateRankIsNamedThroughThoseThatWaitForIt) {
   const auto hub = Hub({2, 2}, milliseconds(150));
   std::vector<Status> statuses(4);

@@ -31,7 +31,16 @@ using testing::ranked::Source;
 
 constexpr int32_t kRanks = 3;
 
-enum class Fault { kNone, kNoStream, kNoConnection, kHangsInConnect, kCallFails, kHangsOnDevice, kHangsInJoin };
+enum class Fault {
+  kNone,
+  kAllHangInConnect,
+  kNoStream,
+  kNoConnection,
+  kHangsInConnect,
+  kCallFails,
+  kHangsOnDevice,
+  kHangsInJoin
+};
 
 // What happens where; shared by all that a thread which is left behind may still use.
 struct Scene {
@@ -126,7 +135,7 @@ Status JoinOver(const std::shared_ptr<Scene>& scene, milliseconds timeout, Ranks
   plan.connect = [&](const Ranks& all) -> Result<std::shared_ptr<Communicator>> {
     scene->Say("connect");
     if (scene->At(Fault::kNoConnection, rank)) return Status::Unavailable("nobody answers");
-    if (scene->At(Fault::kHangsInConnect, rank)) scene->Hang();
+    if (scene->At(Fault::kHangsInConnect, rank) || scene->fault == Fault::kAllHangInConnect) scene->Hang();
     own = std::make_shared<OnBoard>(all.host, scene, board);
     return std::shared_ptr<Communicator>(own);
   };
@@ -140,7 +149,7 @@ Status JoinOver(const std::shared_ptr<Scene>& scene, milliseconds timeout, Ranks
 Result<std::unique_ptr<Executor>> Start(const std::shared_ptr<Scene>& scene, milliseconds meet, milliseconds sum) {
   RankThreadsOptions threads;
   threads.sizes = {kRanks};
-  threads.timeout = meet;
+  threads.timeout = threads.least_start = meet;
   threads.join = [scene, sum](Ranks* ranks, const AnnounceFn& announce) {
     return JoinOver(scene, sum, ranks, announce);
   };
@@ -197,15 +206,46 @@ TEST(JoinRanksTest, OneThatNeverComesBackFromItsJoinIsNamed) {
   const auto scene = std::make_shared<Scene>();
   RankThreadsOptions threads;
   threads.sizes = {kRanks};
-  threads.timeout = milliseconds(1000);
+  threads.timeout = threads.least_start = milliseconds(300);
   threads.join = [scene](Ranks* ranks, const AnnounceFn&) {
     if (ranks->topology.rank == 2) scene->Hang();
     return Status::Ok();
   };
   const auto executor = MakeThreadsExecutor(Source(), Options({"", {kRanks}}), threads, nullptr);
   EXPECT_EQ(executor.status().code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(executor.status().message(), "rank 2 (tp 2, pp 0) did not join the other ranks within 2000 ms");
+  EXPECT_EQ(executor.status().message(), "rank 2 (tp 2, pp 0) did not join the other ranks within 2900 ms");
   scene->End();
+}
+
+// As in a call of NCCL, which returns nowhere when one of them hangs.
+TEST(JoinRanksTest, AllThatNeverComeBackAreNamed) {
+  const auto scene = std::make_shared<Scene>();
+  scene->fault = Fault::kAllHangInConnect;
+  const auto executor = Start(scene, milliseconds(300), seconds(60));
+  EXPECT_EQ(executor.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      executor.status().message(),
+      "rank 0 (tp 0, pp 0), rank 1 (tp 1, pp 0) and rank 2 (tp 2, pp 0) did not join the other ranks within 2900 ms");
+  scene->End();
+}
+
+// Neither to join nor to load: the timeout is that of steps.
+TEST(JoinRanksTest, AStartMayTakeLongerThanAStep) {
+  RankThreadsOptions threads;
+  threads.sizes = {kRanks};
+  threads.timeout = milliseconds(50);
+  const auto late = [](const Ranks& ranks) {
+    if (ranks.topology.rank == 1) std::this_thread::sleep_for(milliseconds(300));  // a slow device
+    return ranks.tensor->Barrier({});
+  };
+  threads.join = [late](Ranks* ranks, const AnnounceFn&) { return late(*ranks); };
+  threads.make_runner = [late](ModelSource s, const RunnerOptions& o,
+                               PhaseSeconds* p) -> Result<std::unique_ptr<StepRunner>> {
+    FASTLLM_RETURN_IF_ERROR(late(o.ranks));
+    return MakeStepRunner(std::move(s), o, p);
+  };
+  const auto executor = MakeThreadsExecutor(Source(), Options({"", {kRanks}}), threads, nullptr);
+  EXPECT_TRUE(executor.ok()) << executor.status().ToString();
 }
 
 // An abort reaches what has been announced, whether before it or after.

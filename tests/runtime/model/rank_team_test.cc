@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <thread>
@@ -98,6 +99,42 @@ TEST(RankTeamTest, OneThatHangsIsNamedAndLeftBehind) {
   }
   gate->set_value();
   gone->get_future().wait();
+}
+
+// However long the work itself may take.
+TEST(RankTeamTest, AfterAnErrorOneThatHangsIsLeftBehindSoon) {
+  const auto gate = std::make_shared<std::promise<void>>();
+  const auto gone = std::make_shared<std::promise<void>>();
+  {
+    const auto team = Team();
+    const auto work = [=](int32_t rank) -> Status {
+      if (rank == 0) return Status::Internal("rank 0 is on fire");
+      if (rank == 1) return Status::Ok();
+      gate->get_future().wait();
+      gone->set_value();
+      return Status::Ok();
+    };
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(team->Run(work, seconds(600), milliseconds(100)).message(), "rank 0 is on fire");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(30));
+    EXPECT_EQ(team->Run(work, seconds(600)).message(), "rank 0 is on fire");
+  }
+  gate->set_value();
+  gone->get_future().wait();
+}
+
+// Work that takes its time, and that nobody can end.
+TEST(RankTeamTest, AfterAnErrorWorkThatEndsIsWaitedFor) {
+  const auto team = Team();
+  std::atomic<int> back{0};
+  const auto work = [&](int32_t rank) -> Status {
+    if (rank == 0) return Status::Internal("rank 0 is on fire");
+    while (team->hub().broken().ok()) std::this_thread::yield();
+    ++back;
+    return Status::Ok();
+  };
+  EXPECT_EQ(team->Run(work, milliseconds(60000), seconds(60)).message(), "rank 0 is on fire");
+  EXPECT_EQ(back, 2);
 }
 
 // Without waits that the hub does not see, the message follows who waits for whom.
