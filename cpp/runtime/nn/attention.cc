@@ -30,8 +30,8 @@ Attention::Attention(Builder& b, const std::string& path, int32_t layer, const A
       o_(b, path + ".o", {s.hidden}, q, s.o_bias),
       qkv_slot_(b.Buffer("qkv", q.size + 2 * kv.size)),
       out_slot_(b.Buffer("attention", q.size)),
-      wanted_slot_(b.Buffer("wanted_qkv", q.size + 2 * kv.size)),
-      gather_(b.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows)),
+      wanted_{b.Op<ops::GatherRowsFn>(ops::OpId::kGatherRows), b.Buffer("wanted_qkv", q.size + 2 * kv.size),
+              b.Buffer("wanted_attention", q.size)},
       write_(b.Op<ops::RopeKvWriteFn>(ops::OpId::kRopeKvWrite, s.head_dim,
                                       interleaved ? ops::kFeatureInterleavedRope : ops::kFeatureNone)),
       attend_(
@@ -104,14 +104,22 @@ void Attention::ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, c
   qkv_.Forward(ctx, x, qkv);
   write_(CacheWrite(ctx, rotary, qkv), ctx.op);
   if (ctx.wanted.count == 0) return;
-  const at::Tensor& picked = ctx.scratch->Rows(wanted_slot_, ctx.wanted.count);
-  gather_(
-      {picked.data_ptr(), qkv.const_data_ptr(), ctx.wanted.tokens, ctx.wanted.count, static_cast<int32_t>(qkv.size(1))},
-      ctx.op);
+  if (ctx.wanted.query_start == nullptr) {
+    o_.Forward(ctx, Wanted(ctx, Attend(ctx, qkv), wanted_.out), out);
+    return;
+  }
   ForwardContext few = ctx;
   few.input.num_tokens = ctx.wanted.count;
   few.input.query_start = ctx.wanted.query_start;
-  o_.Forward(ctx, Attend(few, picked), out);
+  o_.Forward(ctx, Attend(few, Wanted(ctx, qkv, wanted_.qkv)), out);
+}
+
+const at::Tensor& Attention::Wanted(const ForwardContext& ctx, const at::Tensor& all, Scratch::Slot slot) const {
+  const at::Tensor& picked = ctx.scratch->Rows(slot, ctx.wanted.count);
+  wanted_.gather(
+      {picked.data_ptr(), all.const_data_ptr(), ctx.wanted.tokens, ctx.wanted.count, static_cast<int32_t>(all.size(1))},
+      ctx.op);
+  return picked;
 }
 
 const at::Tensor& Attention::FusedQkv(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,

@@ -65,6 +65,7 @@ class Attention {
                              const FusedStream& stream) const;
   ops::RopeKvWriteParams CacheWrite(const ForwardContext& ctx, const Rotary& rotary, const at::Tensor& qkv) const;
   const at::Tensor& Attend(const ForwardContext& ctx, const at::Tensor& qkv) const;
+  const at::Tensor& Wanted(const ForwardContext& ctx, const at::Tensor& all, Scratch::Slot slot) const;
 
   int32_t layer_;
   AttentionShape shape_;  // with this rank's heads
@@ -74,8 +75,10 @@ class Attention {
   Param* k_norm_ = nullptr;
   Scratch::Slot qkv_slot_;
   Scratch::Slot out_slot_;
-  Scratch::Slot wanted_slot_;
-  ops::GatherRowsFn gather_;
+  struct {
+    ops::GatherRowsFn gather;
+    Scratch::Slot qkv, out;
+  } wanted_;
   ops::RopeKvWriteFn write_;
   ops::PagedAttentionFn attend_;
 };

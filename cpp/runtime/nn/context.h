@@ -26,7 +26,7 @@ struct StepInput {
 // comes after the last layer's keys and values is then computed for these alone.
 struct WantedRows {
   const int32_t* tokens = nullptr;       // [count], ascending
-  const int32_t* query_start = nullptr;  // [num_seqs + 1], of these tokens alone
+  const int32_t* query_start = nullptr;  // [num_seqs + 1], of these tokens alone; null: attention is for all tokens
   int32_t count = 0;
 
   bool some() const { return tokens != nullptr; }

@@ -94,9 +94,17 @@ Status DeviceRunner::CompareWithRanks(uint64_t step_id, const StagedStep& step, 
   return CompareSteps(net_.ranks, context_.op, step_id, StepHash(step_id, in));
 }
 
-// Ids and tables from the stage, then the hidden states of all tokens.
-at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step) {
+// Whether the last layer is to compute the rows that sample and no others. Not in graphs, which keep the addresses of
+// buffers that the largest step has made.
+bool DeviceRunner::WantsSampled(const StageShape& shape) const {
+  return net_.ranks.topology.world() == 1 && shape.samples < shape.tokens;
+}
+
+// Ids and tables from the stage, then the hidden states of all tokens, or of those that sample.
+at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step, bool sampled) {
   const StageLayout& o = step.layout;
+  // The plan of attention is of all tokens.
+  context_.wanted = sampled ? WantedRows{Staged<int32_t>(o.logit_rows), nullptr, step.shape.samples} : WantedRows();
   ops::FeedTokensParams f;
   f.ids = DataOf<int32_t>(buffers_.ids);
   f.planned = Staged<int32_t>(o.planned);
@@ -157,14 +165,16 @@ ops::AttentionPlanSize DeviceRunner::LaunchSizes(const StageShape& shape, bool d
 void DeviceRunner::RunGraph(const StagedStep& step, const ops::AttentionPlanSize& plan, bool decode) {
   const StepKey key{step.shape,     plan.decode_workers, plan.prefill_tiles, decode,
                     step.penalties, step.logprobs,       Picks(step)};
-  graphs_->Run(key, [&] { EnqueueStep(step); });
+  graphs_->Run(key, [&] { EnqueueStep(step, /*captured=*/true); });
 }
 
 // Behind the copy of the stage.
-void DeviceRunner::EnqueueStep(const StagedStep& step) {
-  const at::Tensor hidden = EnqueueModel(step);
+void DeviceRunner::EnqueueStep(const StagedStep& step, bool captured) {
+  const bool sampled = !captured && WantsSampled(step.shape);
+  const at::Tensor hidden = EnqueueModel(step, sampled);
   if (step.shape.samples == 0) return;
-  EnqueueTokens(step, hidden);
+  EnqueueTokens(step,
+                sampled ? hidden : GatherRows(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));
   EnqueueKeep(step);
 }
 
@@ -196,7 +206,7 @@ Result<bool> DeviceRunner::RunStep(StepResult* result) {
   if (padded.tokens > 0) {
     RunGraph(step, plan, decode);
   } else {
-    EnqueueStep(step);
+    EnqueueStep(step, /*captured=*/false);
   }
   device_.Copy(slot.tokens, buffers_.sampled.const_data_ptr(), result->rows.size() * sizeof(int32_t), stream);
   slot.drawn.num_top.clear();

@@ -128,8 +128,9 @@ class DeviceRunner : public StepRunner {
   ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, const ops::AttentionPlanSize& launch) const;
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
   Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
-  at::Tensor EnqueueModel(const StagedStep& step);
-  void EnqueueTokens(const StagedStep& step, const at::Tensor& hidden);
+  at::Tensor EnqueueModel(const StagedStep& step, bool sampled = false);
+  bool WantsSampled(const StageShape& shape) const;
+  void EnqueueTokens(const StagedStep& step, const at::Tensor& picked);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);
   void EnqueueKeep(const StagedStep& step);
   bool Picks(const StagedStep& step) const;
@@ -140,7 +141,7 @@ class DeviceRunner : public StepRunner {
   StageShape GraphShape(const StageShape& exact, bool decode) const;
   ops::AttentionPlanSize LaunchSizes(const StageShape& shape, bool decode, bool decodes) const;
   void RunGraph(const StagedStep& step, const ops::AttentionPlanSize& plan, bool decode);
-  void EnqueueStep(const StagedStep& step);
+  void EnqueueStep(const StagedStep& step, bool captured);
   Result<bool> RunStep(StepResult* result);
   // What the host does of a step, for which it waits; the result is whole then.
   void FinishOnHost(Slot& slot, const StagedStep& step, StepResult* result);

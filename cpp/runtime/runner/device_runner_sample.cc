@@ -21,12 +21,12 @@ bool DeviceRunner::Picks(const StagedStep& step) const {
   return step.greedy && step.shape.samples > 0 && net_.model->CanPick(step.shape.samples);
 }
 
-void DeviceRunner::EnqueueTokens(const StagedStep& step, const at::Tensor& hidden) {
-  const auto* const rows = Staged<int32_t>(step.layout.logit_rows);
+// picked: the hidden states of the rows that sample.
+void DeviceRunner::EnqueueTokens(const StagedStep& step, const at::Tensor& picked) {
   if (Picks(step)) {
-    net_.model->Pick(context_, GatherRows(hidden, rows, step.shape.samples), DataOf<int32_t>(buffers_.sampled));
+    net_.model->Pick(context_, picked, DataOf<int32_t>(buffers_.sampled));
   } else {
-    EnqueueSampling(step, GatherLogits(hidden, rows, step.shape.samples));
+    EnqueueSampling(step, net_.model->Logits(context_, picked));
   }
 }
 

@@ -66,8 +66,12 @@ void DeviceRunner::DryStep(const DryShape& dry, bool asks) {
   SetInput(step, PlanAttention(step, slot.stage, {}));
   void* const stream = context_.op.stream;
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  const at::Tensor hidden = EnqueueModel(step);
-  EnqueueSampling(step, GatherLogits(hidden, Staged<int32_t>(step.layout.logit_rows), dry.seqs));
+  const bool sampled = WantsSampled(shape);
+  const at::Tensor hidden = EnqueueModel(step, sampled);
+  // Room also for steps that gather.
+  const at::Tensor& gathered = net_.scratch.Rows(net_.gather_slot, dry.seqs);
+  if (!sampled) GatherRows(hidden, Staged<int32_t>(step.layout.logit_rows), dry.seqs);
+  EnqueueSampling(step, net_.model->Logits(context_, sampled ? hidden : gathered));
   EnqueueKeep(step);
   device_.RecordEvent(slot.event, stream);
   device_.Synchronize(stream);
