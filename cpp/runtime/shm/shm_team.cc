@@ -1,6 +1,7 @@
 #include "runtime/shm/shm_team.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,11 +27,16 @@ void ShmTeam::Break(const Status& why) {
 }
 
 Status ShmTeam::broken() const {
-  switch (state_->broken.load(std::memory_order_acquire)) {
-    case 0: return Status::Ok();
-    case 2: return {static_cast<StatusCode>(state_->code), state_->text.data()};
-    default: return Status::Unavailable("the ranks have failed");  // and nobody has written yet, or ever will, why
+  // Writing takes no time, unless the writer is off its processor; one that was killed meanwhile never ends.
+  constexpr std::chrono::seconds kWriting{1};
+  const auto state = [this] { return state_->broken.load(std::memory_order_acquire); };
+  if (state() == 0) return Status::Ok();
+  Member& own = state_->members[static_cast<size_t>(self_)];
+  const auto written = [&] { return state() == 2; };
+  if (!own.bell.Await(written, spins_, std::chrono::steady_clock::now() + kWriting)) {
+    return Status::Unavailable("the ranks have failed");
   }
+  return {static_cast<StatusCode>(state_->code), state_->text.data()};
 }
 
 int32_t ShmTeam::Culprit(int32_t member) const {

@@ -54,7 +54,7 @@ class ShmTeam {
 
   // The first reason stays; wakes everybody.
   void Break(const Status& why);
-  // Why the team is broken, or ok.
+  // Why the team is broken, or ok. Waits a moment for one who is writing why.
   Status broken() const;
   // Whom a member that does not go on waits for, and whom that one waits for, to the one that waits for nobody.
   int32_t Culprit(int32_t member) const;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <functional>
@@ -198,6 +199,34 @@ TEST(ShmHubTest, ALateRankIsNamedThroughThoseThatWaitForIt) {
     EXPECT_EQ(statuses[r].code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(statuses[r].message(), "rank 1 (tp 1, pp 0) did not answer the other ranks within 150 ms") << r;
   }
+}
+
+TEST(ShmTeamTest, AReasonThatIsBeingWrittenIsWaitedFor) {
+  ShmWorld world({2});
+  ShmTeamState& state = *world.state();
+  state.broken = 1;  // as Break() is between its two steps
+  std::atomic<bool> back = false;
+  Status seen;
+  std::jthread reader([&] {
+    seen = world.team(0).broken();
+    back = true;
+  });
+  while (!back && state.members[0].bell.sleepers == 0) std::this_thread::yield();
+  state.code = static_cast<int32_t>(StatusCode::kDeadlineExceeded);
+  std::ranges::copy(std::string_view("rank 1 is late"), state.text.begin());
+  state.broken = 2;
+  world.team(1).Ring(0);
+  reader.join();
+  EXPECT_EQ(seen.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(seen.message(), "rank 1 is late");
+}
+
+TEST(ShmTeamTest, AReasonThatNobodyWritesIsNotWaitedForForEver) {
+  ShmWorld world({2});
+  world.state()->broken = 1;
+  const Status status = world.team(0).broken();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "the ranks have failed");
 }
 
 // Real processes: one is killed asleep in a meeting, the other gets the reason.
