@@ -53,7 +53,8 @@ using Fp8LinearFn = void (*)(const Fp8LinearParams&, const OpContext&);
 using Fp8LinearSiluMulFn = Fp8LinearFn;
 
 // Whether fp8_linear_silu_mul is faster than the two ops apart at so many rows (bench/RESULTS.md).
-inline constexpr bool GatesFp8Rows(int32_t rows) { return rows > 64 && rows <= 256; }
+inline constexpr int32_t kMostGatedFp8Rows = 256;
+inline constexpr bool GatesFp8Rows(int32_t rows) { return rows > 64 && rows <= kMostGatedFp8Rows; }
 
 // Optional: fp8_linear or, with `gated`, fp8_linear_silu_mul in bfloat16, where the backend needs memory for what its
 // blocks leave each other.

@@ -1,5 +1,7 @@
 #include "runtime/nn/mlp.h"
 
+#include <algorithm>
+
 #include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
@@ -41,6 +43,10 @@ void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const a
     const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
     gate_up_.ForwardFp8Gated(ctx, in, act);
     return down_.Forward(ctx, act, out);
+  }
+  // The largest step makes room for the smaller ones that take the way above.
+  if (gate_up_.CanGateFp8(ops::kMostGatedFp8Rows)) {
+    ctx.scratch->Rows(act_slot_, std::min<int64_t>(rows, ops::kMostGatedFp8Rows));
   }
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, in, gate_up);

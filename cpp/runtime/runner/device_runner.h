@@ -50,6 +50,7 @@ class DeviceRunner : public StepRunner {
 
   const ModelConfig& config() const override { return net_.config; }
 
+  int64_t scratch_bytes() const { return net_.scratch.bytes(); }  // of what the layers pass on; steps do not add to it
   int32_t num_captured_graphs() const { return graphs_ == nullptr ? 0 : graphs_->num_captured(); }
   bool has_tallies() const { return tallies_ != nullptr; }
 
@@ -114,7 +115,8 @@ class DeviceRunner : public StepRunner {
 
   // device_runner_warm.cc
   // asks: with penalties, where there are tallies, and logprobs.
-  void DryStep(const DryShape& shape, bool asks = false);
+  // makes_room: of the largest step, so that every buffer has its size for whatever step comes.
+  void DryStep(const DryShape& shape, bool asks = false, bool makes_room = false);
   void DryDecode(int32_t seqs);
   void Rehearse();
   void RehearseTallies();

@@ -26,7 +26,7 @@ constexpr int32_t kLongestWarm = 2048;  // tokens; a longer step takes longer th
 // first one alone: they must do the same. So do devices without graphs, such as the CPU, where nothing is loaded.
 void DeviceRunner::Rehearse() {
   const BatchLimits& l = batch_.limits();
-  DryStep({l.max_num_batched_tokens, MostDrySeqs(l)});
+  DryStep({l.max_num_batched_tokens, MostDrySeqs(l)}, /*asks=*/false, /*makes_room=*/true);
   const bool all = net_.rehearsal != nullptr;
   if (!all && (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1)) return;
   const Clock::time_point end = all ? Clock::time_point::max() : Clock::now() + kMostWarming;
@@ -57,7 +57,7 @@ void DeviceRunner::CaptureAhead() {
   }
 }
 
-void DeviceRunner::DryStep(const DryShape& dry, bool asks) {
+void DeviceRunner::DryStep(const DryShape& dry, bool asks, bool makes_room) {
   Slot& slot = NextSlot();
   const StageShape shape{dry.tokens, dry.seqs, dry.seqs, Bound(dry.seqs, dry.tokens).record_ints};
   StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
@@ -66,7 +66,9 @@ void DeviceRunner::DryStep(const DryShape& dry, bool asks) {
   SetInput(step, PlanAttention(step, slot.stage, {}));
   void* const stream = context_.op.stream;
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  const bool sampled = WantsSampled(shape);
+  // Both ways of the last layer: graphs compute all its rows, and of a model with one layer no other has made room.
+  const bool sampled = makes_room ? net_.ranks.topology.world() == 1 : WantsSampled(shape);
+  if (makes_room && sampled) EnqueueModel(step, /*sampled=*/false);
   const at::Tensor hidden = EnqueueModel(step, sampled);
   // Room also for steps that gather.
   const at::Tensor& gathered = net_.scratch.Rows(net_.gather_slot, dry.seqs);

@@ -172,6 +172,47 @@ TEST(DeviceRunnerWarm, AllShortStepsAreRehearsedWhereThereAreGraphs) {
   EXPECT_EQ(StepsOfAStart(plain, /*eager=*/false), 1);
 }
 
+ModelSource OneLayer() {
+  ModelSource source;
+  source.config = testing::TinyConfig();
+  source.config.num_layers = 1;
+  source.tensors = testing::TinyWeights(source.config, 3);
+  return source;
+}
+
+// Graphs keep the addresses of buffers, so no step may outgrow what the start has made: not where the only layer is the
+// last one, of which steps compute the rows that sample, nor where all tokens may sample.
+TEST(DeviceRunnerWarm, NoStepOutgrowsTheBuffersOfTheStart) {
+  for (const int32_t layers : {1, 2}) {
+    for (const int32_t most : {8, 64}) {
+      const CapturingHost device;
+      RunnerOptions options = Options(/*eager=*/false);
+      options.device = &device;
+      options.sched.max_num_seqs = most;
+      options.sched.max_num_batched_tokens = 64;
+      const auto runner =
+          DeviceRunner::Create(layers == 1 ? OneLayer() : testing::TinySource(), std::move(options), nullptr);
+      ASSERT_TRUE(runner.ok()) << runner.status().ToString();
+      const int64_t bytes = (*runner)->scratch_bytes();
+      EXPECT_GT(bytes, 0);
+      StepPlan plan;
+      uint64_t step_id = 0;
+      RequestId id = 0;
+      for (const int32_t tokens : {9, 9, 16, 40, 40, 64, 64}) {  // those that come twice as graphs, too
+        plan.removed = id == 0 ? std::vector<RequestId>{} : std::vector<RequestId>{id};
+        plan.added.clear();
+        plan.rows.clear();
+        plan.total_tokens = 0;
+        plan.step_id = ++step_id;
+        plan.added.push_back(testing::Sequence(++id, testing::Prompt(tokens, 2), tokens + 4));
+        testing::AddRow(plan, id, tokens, true);
+        ASSERT_TRUE(testing::Step(**runner, plan).status.ok());
+        EXPECT_EQ((*runner)->scratch_bytes(), bytes) << layers << " layers, " << tokens << " tokens";
+      }
+    }
+  }
+}
+
 // What kernels take is not there for the KV cache, so a slow device loads as many.
 TEST(DeviceRunnerWarm, ASlowDeviceRehearsesAsMuch) {
   CapturingHost slow;
