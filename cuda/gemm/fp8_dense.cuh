@@ -2,9 +2,9 @@
 //
 // The kernel of dense_linear (dense_stream.cuh) with other products and a scale for each row and column: a row of a
 // stage is 128 bytes in both, so the ring, what fills it, the cut along k and the way out are shared; the copy engine
-// takes pairs of bytes for 16-bit elements. The matrix units add up with few bits. Where a thread has registers for it
-// (up to 64 sums) they add 128 products, and float32 the rest; the wider tiles leave a whole piece of k to them, as
-// cuBLASLt does in its fast mode.
+// takes pairs of bytes for 16-bit elements. The matrix units add up with few bits: a whole piece of k is left to them,
+// as cuBLASLt does in its fast mode. Where a thread has registers for it (up to 64 sums) kPromote has them add 128
+// products, and float32 the rest; it costs time (bench/RESULTS.md), so no launcher takes it.
 #pragma once
 
 #include "cuda/common/cluster.cuh"

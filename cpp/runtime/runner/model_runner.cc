@@ -97,7 +97,7 @@ Result<at::Tensor> ModelRunner::Forward(const StepPlan& plan, bool some_suffice)
   FASTLLM_RETURN_IF_ERROR(batch_.Apply(plan));
   if (batch_.rows().empty()) return at::Tensor();
   context_.input = buffers_.Fill(batch_);
-  const auto asks_of_prompt = [](const BatchRow& row) { return row.sequence->sampling.prompt_logprobs.has_value(); };
+  const auto asks_of_prompt = [](const BatchRow& row) { return row.sequence->wants_prompt_logprobs; };
   const bool some = some_suffice && place_.ranks.topology.world() == 1 &&
                     std::none_of(batch_.rows().begin(), batch_.rows().end(), asks_of_prompt);
   context_.wanted = some ? buffers_.Wanted() : WantedRows();

@@ -6,7 +6,8 @@
 // Queries and weights are rounded to bfloat16. A score is a sum over pairs of the head in order; the output a sum over
 // pairs of positions that start at even ones, in order, so a row's bits depend on its position alone. A position that
 // a row does not see has weight 0; positions past the end of the sequence are not read, zeros stand in their place.
-// Weights are 2^(score log2 e - maximum log2 e), within 4e-6, a thousandth of what their rounding takes.
+// Weights are 2^(score log2 e - maximum log2 e), within 4e-6, a thousandth of what their rounding takes, and the
+// rounding of the maximum's product, 5e-8 of it: as much as their own rounding takes from maxima of 1e4 on.
 #define FASTLLM_BFLOAT_CACHE 1
 #include "ops/cpu/isa/simd_avx512.h"
 #include "ops/cpu/isa/vector_attention_blocks.h"
