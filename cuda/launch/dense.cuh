@@ -16,15 +16,16 @@
 
 namespace fastllm::cuda {
 
-// How many clusters of an instance the current device holds at once; asked once per device.
+using ClustersByDevice = std::array<std::atomic<int32_t>, 64>;  // 0: not known
+
+// How many clusters of a kernel of this shape the current device holds at once; asked once per device, `known` is the
+// kernel's own.
 template <typename Shape>
-int32_t DenseClusters(const char* op) {
-  static std::array<std::atomic<int32_t>, 64> known{};
+int32_t DenseClusters(const void* kernel, ClustersByDevice& known, const char* op) {
   int device = 0;
   cudaError_t e = cudaGetDevice(&device);
   FASTLLM_CHECK(e == cudaSuccess && device < 64, std::string(op) + ": cudaGetDevice: " + cudaGetErrorString(e));
   if (const int32_t n = known[device].load(); n > 0) return n;
-  const auto kernel = reinterpret_cast<const void*>(&DenseKernel<Shape>);
   AllowSharedMemory(kernel, Shape::kSharedBytes, op);
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -50,6 +51,7 @@ int32_t DenseClusters(const char* op) {
 // Throws InternalError where p is not as the kernel wants it: n and k multiples of 16 and 8, pointers aligned.
 template <typename Shape>
 void LaunchDense(const ops::DenseLinearParams& p, const DenseTiling& tiling, cudaStream_t stream, const char* op) {
+  static ClustersByDevice known{};
   const ops::LinearParams& l = p.linear;
   FASTLLM_CHECK(l.n % 16 == 0 && l.k % 8 == 0 && Aligned16(l.x) && Aligned16(l.weight) && Aligned16(l.out) &&
                     Aligned16(p.workspace) && p.workspace != nullptr && !l.out_f32 && (l.bias == nullptr || !p.gated),
@@ -67,7 +69,8 @@ void LaunchDense(const ops::DenseLinearParams& p, const DenseTiling& tiling, cud
   a.n = l.n;
   a.tiles = CutDense(CeilDiv(l.n, Shape::kColumns * (Shape::kShareWeight ? 1 : Shape::kCluster)),
                      CeilDiv(l.num_rows, Shape::kTokens * (Shape::kShareWeight ? Shape::kCluster : 1)),
-                     CeilDiv(l.k, kDenseDepth), tiling, DenseClusters<Shape>(op));
+                     CeilDiv(l.k, kDenseDepth), tiling,
+                     DenseClusters<Shape>(reinterpret_cast<const void*>(&DenseKernel<Shape>), known, op));
   a.once = a.tiles.token_tiles == 1;
   LaunchCluster(&DenseKernel<Shape>, dim3(a.tiles.clusters * Shape::kCluster), Shape::kCluster, kDenseThreads,
                 Shape::kSharedBytes, stream, op, a);

@@ -1,12 +1,11 @@
 // How products of many rows in 8-bit floats (cuda/gemm/fp8_dense.cuh) are launched.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <string>
 
 #include "core/base/check.h"
 #include "cuda/gemm/fp8_dense.cuh"
+#include "cuda/launch/dense.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/launch/overlap.cuh"
 #include "cuda/launch/tensor_map.h"
@@ -14,41 +13,11 @@
 
 namespace fastllm::cuda {
 
-// How many clusters of an instance the current device holds at once; asked once per device.
-template <typename Shape, bool kPromote = false>
-int32_t Fp8DenseClusters(const char* op) {
-  static std::array<std::atomic<int32_t>, 64> known{};
-  int device = 0;
-  cudaError_t e = cudaGetDevice(&device);
-  FASTLLM_CHECK(e == cudaSuccess && device < 64, std::string(op) + ": cudaGetDevice: " + cudaGetErrorString(e));
-  if (const int32_t n = known[device].load(); n > 0) return n;
-  const auto kernel = reinterpret_cast<const void*>(&Fp8DenseKernel<Shape, kPromote>);
-  AllowSharedMemory(kernel, Shape::kSharedBytes, op);
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = Shape::kCluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(CurrentDevice().multiprocessors / Shape::kCluster * Shape::kCluster);
-  config.blockDim = dim3(kDenseThreads);
-  config.dynamicSmemBytes = Shape::kSharedBytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  e = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-  FASTLLM_CHECK(e == cudaSuccess && clusters > 0, std::string(op) + ": no room for a cluster of " +
-                                                      std::to_string(Shape::kCluster) + ": " + cudaGetErrorString(e));
-  FASTLLM_CHECK(clusters * Shape::kCluster <= ops::kDenseBlocks,
-                std::string(op) + ": " + std::to_string(clusters * Shape::kCluster) + " blocks, at most " +
-                    std::to_string(ops::kDenseBlocks));
-  known[device] = clusters;
-  return clusters;
-}
-
 // Throws InternalError where p is not as the kernel wants it: n and k multiples of 16, pointers aligned.
 template <typename Shape, bool kPromote = false>
 void LaunchFp8Dense(const ops::DenseFp8LinearParams& p, const DenseTiling& tiling, cudaStream_t stream,
                     const char* op) {
+  static ClustersByDevice known{};
   const ops::Fp8LinearParams& l = p.linear;
   FASTLLM_CHECK(l.n % ops::kFp8Multiple == 0 && l.k % ops::kFp8Multiple == 0 && Aligned16(l.x.q) &&
                     Aligned16(l.weight.q) && Aligned16(l.out) && Aligned16(p.workspace) && p.workspace != nullptr &&
@@ -70,7 +39,8 @@ void LaunchFp8Dense(const ops::DenseFp8LinearParams& p, const DenseTiling& tilin
   d.n = l.n;
   d.tiles = CutDense(CeilDiv(l.n, Shape::kColumns * (Shape::kShareWeight ? 1 : Shape::kCluster)),
                      CeilDiv(l.num_rows, Shape::kTokens * (Shape::kShareWeight ? Shape::kCluster : 1)),
-                     CeilDiv(l.k, kFp8DenseDepth), tiling, Fp8DenseClusters<Shape, kPromote>(op));
+                     CeilDiv(l.k, kFp8DenseDepth), tiling,
+                     DenseClusters<Shape>(reinterpret_cast<const void*>(&Fp8DenseKernel<Shape, kPromote>), known, op));
   d.once = d.tiles.token_tiles == 1;
   LaunchCluster(&Fp8DenseKernel<Shape, kPromote>, dim3(d.tiles.clusters * Shape::kCluster), Shape::kCluster,
                 kDenseThreads, Shape::kSharedBytes, stream, op, a);
