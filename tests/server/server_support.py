@@ -68,6 +68,10 @@ class RunningServer:
         with self.http() as http:
             return http.post(path, json=body, **options)
 
+    def delete(self, path: str) -> httpx.Response:
+        with self.http() as http:
+            return http.delete(path)
+
     def metric(self, name: str, **labels) -> float:
         """The sum of a family's samples with these labels."""
         total = 0.0

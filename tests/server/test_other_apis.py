@@ -146,49 +146,6 @@ def test_response_logprobs(smollm):
             client.responses.create(**{**ask, **bad})
 
 
-@pytest.fixture(scope="module")
-def keeping(start_server):
-    return start_server("--enable-response-store", "--max-stored-responses", "3")
-
-
-def test_kept_responses(keeping):
-    client = keeping.client()
-    first = client.responses.create(model="tiny", input="ab", max_output_tokens=4, temperature=0)
-    assert client.responses.retrieve(first.id).output_text == first.output_text
-    second = client.responses.create(model="tiny", input="c", previous_response_id=first.id, max_output_tokens=4)
-    chain = [("user", "ab"), ("assistant", first.output_text), ("user", "c")]
-    messages = [{"role": role, "content": text} for role, text in chain]
-    counted = keeping.post("/tokenize", {"messages": messages}).json()["count"]
-    assert second.usage.input_tokens == counted
-    for _ in range(3):
-        client.responses.create(model="tiny", input="x", max_output_tokens=1)
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(first.id)
-    unkept = client.responses.create(model="tiny", input="x", max_output_tokens=1, store=False)
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(unkept.id)
-
-
-def test_background_and_cancel(keeping):
-    client = keeping.client()
-    queued = client.responses.create(
-        model="tiny", input="ab", background=True, max_output_tokens=3, extra_body={"ignore_eos": True}
-    )
-    assert queued.status == "queued"
-    while (now := client.responses.retrieve(queued.id)).status == "queued":
-        pass
-    assert (now.status, now.usage.output_tokens) == ("incomplete", 3)
-    with pytest.raises(openai.BadRequestError):
-        client.responses.cancel(queued.id)
-    long = client.responses.create(model="tiny", input="ab", background=True, extra_body={"ignore_eos": True})
-    try:
-        assert client.responses.cancel(long.id).status == "cancelled"
-        assert client.responses.retrieve(long.id).status == "cancelled"
-    except openai.BadRequestError:  # it had ended already
-        assert client.responses.retrieve(long.id).status == "incomplete"
-    keeping.wait_idle()
-
-
 def test_responses_refuse_by_name(tiny):
     good = {"input": "ab", "max_output_tokens": 2}
     for bad in (

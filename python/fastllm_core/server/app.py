@@ -1,5 +1,7 @@
 """The application: every route of the server, under its one middleware."""
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import HTTPException
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -16,6 +18,7 @@ from fastllm_core.server.errors import ApiError
 from fastllm_core.server.guard import Guard
 from fastllm_core.server.messages import MessagesApi
 from fastllm_core.server.replicas import ReplicaRoutes
+from fastllm_core.server.response_items import PAGE_PARAMETERS
 from fastllm_core.server.responses import ResponsesApi
 from fastllm_core.server.state import ServerState
 from fastllm_core.server.web import add_web_page
@@ -92,16 +95,24 @@ def _add_messages(app: FastAPI, state: ServerState, api: MessagesApi) -> None:
 
 
 def _add_responses(app: FastAPI, state: ServerState, api: ResponsesApi) -> None:
-    async def get_response(response_id: str) -> Response:
-        """A kept answer; 404 when it is not kept."""
-        return await json_answer(state, api.get(response_id), "/v1/responses")
+    def add(path: str, method: str, handler, name: str, description: str, query: Sequence[dict] = ()) -> None:
+        async def endpoint(response_id: str, request: Request) -> Response:
+            return await json_answer(state, handler(response_id, request.query_params), "/v1/responses")
 
-    async def cancel_response(response_id: str) -> Response:
-        """Ends a response that runs in the background."""
-        return await json_answer(state, api.cancel(response_id), "/v1/responses")
+        app.add_api_route(
+            f"/v1/responses/{{response_id}}{path}",
+            endpoint,
+            methods=[method],
+            response_class=Response,
+            name=name,
+            description=description,
+            openapi_extra={"parameters": list(query)},
+        )
 
-    app.add_api_route("/v1/responses/{response_id}", get_response, methods=["GET"], response_class=Response)
-    app.add_api_route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"], response_class=Response)
+    add("", "GET", api.get, "get_response", "A kept answer; 404 when it is not kept.")
+    add("", "DELETE", api.delete, "delete_response", "Forgets a kept answer, and ends it when it still runs.")
+    add("/cancel", "POST", api.cancel, "cancel_response", "Ends a response that runs in the background.")
+    add("/input_items", "GET", api.items, "input_items", "What a kept answer was made of, in pages.", PAGE_PARAMETERS)
 
 
 async def _http_error(request: Request, error: StarletteHTTPException) -> Response:

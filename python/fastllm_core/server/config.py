@@ -30,7 +30,7 @@ class ServerConfig:
         [], "Keys, one of which every request must bring, but for /health, /ping, /version and the web page's files."
     )
     allowed_origins: list[str] = _option([], "Origins that browsers may call from; none by default.")
-    allowed_methods: list[str] = _option(["GET", "POST"], "Methods for allowed origins.")
+    allowed_methods: list[str] = _option(["GET", "POST", "DELETE"], "Methods for allowed origins.")
     allowed_headers: list[str] = _option(["authorization", "content-type"], "Headers for allowed origins.")
     allow_credentials: bool = _option(False, "Let browsers of allowed origins send cookies.")
     ssl_certfile: str | None = _option(None, "TLS certificate (PEM).")

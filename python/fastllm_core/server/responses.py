@@ -1,8 +1,8 @@
-"""POST /v1/responses, GET and cancel: OpenAI's Responses API, for text; kept answers live in memory."""
+"""/v1/responses: OpenAI's Responses API, for text; kept answers live in memory (response_items.py)."""
 
 import asyncio
-import uuid
-from collections import OrderedDict
+
+from starlette.datastructures import QueryParams
 
 from fastllm_core.outputs import Piece
 from fastllm_core.server.chat import chat_prompt
@@ -10,11 +10,20 @@ from fastllm_core.server.common import ESCAPE, NOT_SAMPLING, Api
 from fastllm_core.server.errors import ApiError, bad_request, dump
 from fastllm_core.server.generation import Plan, Run, start, whole_answer
 from fastllm_core.server.logprobs import LogprobTexts
+from fastllm_core.server.response_items import (
+    LOGPROBS,
+    ResponseStore,
+    as_messages,
+    check_query,
+    input_items,
+    item_page,
+    new_item_id,
+    output_part,
+)
 from fastllm_core.server.schema import Statement, field, missing
 
 _NO_TOOLS = "tool calls are not made"
 _PLAIN_TEXT = {"format": {"type": "text"}}
-_LOGPROBS = "message.output_text.logprobs"
 
 _STATEMENTS = {
     "tools": Statement((None, []), _NO_TOOLS),
@@ -27,26 +36,6 @@ _STATEMENTS = {
     "conversation": Statement((None,), "no stored conversations; previous_response_id chains answers"),
     "stream_options": Statement((None, {}, {"include_obfuscation": False}), "no padding is sent"),
 }
-
-
-class ResponseStore:
-    """Answers by id, the oldest dropped beyond a number; and the tasks of those that run in the background."""
-
-    def __init__(self, most: int):
-        self._most = most
-        self._kept: OrderedDict[str, tuple[dict, list[dict]]] = OrderedDict()
-        self.tasks: dict[str, asyncio.Task] = {}
-
-    def put(self, response: dict, conversation: list[dict]) -> None:
-        self._kept[response["id"]] = (response, conversation)
-        self._kept.move_to_end(response["id"])
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    def get(self, name: str) -> tuple[dict, list[dict]]:
-        if name not in self._kept:
-            raise ApiError(404, f"no response with the id {name[:100]!r} is kept", "response_id")
-        return self._kept[name]
 
 
 class ResponsesApi(Api):
@@ -75,7 +64,7 @@ class ResponsesApi(Api):
             "safety_identifier": field("string", "Who asks; goes to the access log."),
             "prompt_cache_key": field("string", "Goes to the access log; equal prefixes are found without a key."),
             "cache_salt": field("string", "Prefixes are shared only between requests of the same salt."),
-            "include": field("array", f"{_LOGPROBS}, or nothing.", items={"type": ["string"], "enum": [_LOGPROBS]}),
+            "include": field("array", f"{LOGPROBS}, or nothing.", items={"type": ["string"], "enum": [LOGPROBS]}),
             "top_logprobs": field("integer", "Of so many of the likeliest tokens as well; needs include.", minimum=0),
             "tool_choice": field("string", "Given back; there are no tools to choose.", enum=["none", "auto", None]),
             "parallel_tool_calls": field("boolean", "Given back; there are no tools to call."),
@@ -95,16 +84,16 @@ class ResponsesApi(Api):
         if fields.get("include"):
             made["logprobs"] = fields.get("top_logprobs", 0)
         elif fields.get("top_logprobs"):
-            raise bad_request(f"top_logprobs needs include to hold {_LOGPROBS!r}", "top_logprobs")
+            raise bad_request(f"top_logprobs needs include to hold {LOGPROBS!r}", "top_logprobs")
         params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
-        messages = self._conversation(fields)
+        items = self._conversation(fields)
         system = [{"role": "system", "content": fields["instructions"]}] if fields.get("instructions") else []
-        prompt = await chat_prompt(self.state, {"messages": [*system, *messages]})
+        prompt = await chat_prompt(self.state, {"messages": [*system, *as_messages(items)]})
         plan = Plan(self.state.new_id(self.id_prefix, request_id), model, [prompt], params)
         plan.stream = fields.get("stream", False)
         plan.cache_salt = fields.get("cache_salt", "")
         logprobs = LogprobTexts(self.state.llm.get_tokenizer(), False) if fields.get("include") else None
-        return plan, ResponseWriter(plan, fields, messages, self.store if keep else None, logprobs)
+        return plan, ResponseWriter(plan, fields, items, self.store if keep else None, logprobs)
 
     async def detach(self, plan: Plan, writer: "ResponseWriter", body: dict) -> dict | None:
         """For a request in the background: starts it, keeps what is known, and returns that. None for others."""
@@ -112,7 +101,7 @@ class ResponsesApi(Api):
             return None
         run = start(self.state, plan)
         queued = writer.response(run, "queued", [])
-        self.store.put(queued, writer.messages)
+        self.store.put(queued, writer.items)
         task = asyncio.create_task(self._background(run, writer))
         self.store.tasks[plan.request_id] = task
         task.add_done_callback(lambda _: self.store.tasks.pop(plan.request_id, None))
@@ -123,26 +112,46 @@ class ResponsesApi(Api):
         try:
             await whole_answer(run, writer)
         except asyncio.CancelledError:
-            self.store.put(writer.response(run, "cancelled", []), writer.messages)
+            self.store.put(writer.response(run, "cancelled", []), writer.items)
         except ApiError as e:
             failed = {**writer.response(run, "failed", []), "error": {"code": "server_error", "message": e.message}}
-            self.store.put(failed, writer.messages)
+            self.store.put(failed, writer.items)
         finally:
             run.close()
             self.state.leave()
 
-    async def get(self, name: str) -> dict:
+    async def get(self, name: str, query: QueryParams) -> dict:
+        check_query(query)
         return self.store.get(name)[0]
 
-    async def cancel(self, name: str) -> dict:
+    async def items(self, name: str, query: QueryParams) -> dict:
+        """A page of the items that the response was made of, earlier answers of its conversation among them."""
+        return item_page(self.store.get(name)[1], query)
+
+    async def cancel(self, name: str, query: QueryParams) -> dict:
         """Ends a background response; 400 for one that is not in the background or has ended."""
+        check_query(query)
         self.store.get(name)
+        if not await self._end_task(name):
+            raise bad_request(f"the response {name[:100]!r} does not run in the background", "response_id")
+        return self.store.get(name)[0]
+
+    async def delete(self, name: str, query: QueryParams) -> dict:
+        """Forgets a response, and ends it when it runs in the background. Those that were chained to it stay."""
+        check_query(query)
+        self.store.get(name)
+        await self._end_task(name)
+        self.store.remove(name)
+        return {"id": name, "object": "response", "deleted": True}
+
+    async def _end_task(self, name: str) -> bool:
+        """False when nothing runs under this id."""
         task = self.store.tasks.get(name)
         if task is None:
-            raise bad_request(f"the response {name[:100]!r} does not run in the background", "response_id")
+            return False
         task.cancel()
         await asyncio.wait((task,))
-        return self.store.get(name)[0]
+        return True
 
     def _keeps(self, fields: dict) -> bool:
         wanted = [n for n in ("store", "background", "previous_response_id") if fields.get(n)]
@@ -159,43 +168,11 @@ class ResponsesApi(Api):
             raise missing("input")
         before: list[dict] = []
         if "previous_response_id" in fields:
-            response, before = self.store.get(fields["previous_response_id"])
+            response, items = self.store.get(fields["previous_response_id"])
+            before = [*items, *response["output"]]
             if response["status"] not in ("completed", "incomplete"):
                 raise bad_request(f"the response is {response['status']}, not completed", "previous_response_id")
-        given = fields["input"]
-        if isinstance(given, str):
-            return [*before, {"role": "user", "content": given}]
-        return [*before, *(_message(item, f"input[{n}]") for n, item in enumerate(given))]
-
-
-# What this API's own items hold, so that they can be sent back. Their ids and states ask for nothing.
-_MESSAGE_FIELDS = {"type", "id", "status", "role", "content"}
-_PART_FIELDS = {"type", "text", "annotations", "logprobs"}
-
-
-def _check_names(value: dict, known: set[str], where: str) -> None:
-    for name in value.keys() - known:
-        raise bad_request(f"{where}.{name[:80]} is not supported; known: {', '.join(sorted(known))}", where)
-
-
-def _message(item: dict, where: str) -> dict:
-    kind = item.get("type", "message")
-    if kind != "message":
-        raise bad_request(f"{where} is an item of type {kind!r:.80}; only messages are supported", where)
-    _check_names(item, _MESSAGE_FIELDS, where)
-    content, role = item.get("content"), item.get("role")
-    if role not in ("user", "assistant", "system", "developer"):
-        raise bad_request(f"{where}.role must be user, assistant, system or developer, got {role!r:.80}", where)
-    if not isinstance(content, str):
-        if not isinstance(content, list):
-            raise bad_request(f"{where}.content must be a text or a list of parts", where)
-        for part in content:
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            if kind not in ("input_text", "output_text", "text") or not isinstance(part.get("text"), str):
-                raise bad_request(f"{where} has a part of type {kind!r:.80}; only text is supported", where)
-            _check_names(part, _PART_FIELDS, where)
-        content = "\n".join(part["text"] for part in content)
-    return {"role": "system" if role == "developer" else role, "content": content}
+        return [*before, *input_items(fields["input"], {item["id"] for item in before})]
 
 
 class ResponseWriter:
@@ -205,17 +182,17 @@ class ResponseWriter:
         self,
         plan: Plan,
         fields: dict,
-        messages: list[dict],
+        items: list[dict],
         store: ResponseStore | None,
         texts: LogprobTexts | None,
     ):
         self._texts = texts  # when log probabilities are asked for
         self._logprobs: list[dict] = []
-        self.messages = messages
+        self.items = items  # what the prompt was made of
         self._plan = plan
         self._fields = fields
         self._store = store
-        self._item = f"msg_{uuid.uuid4().hex}"
+        self._item = new_item_id()
         self._text: list[str] = []
         self._end: Piece | None = None
         self._number = 0
@@ -225,7 +202,7 @@ class ResponseWriter:
         item = {"id": self._item, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
         out = self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
         out += self._event("response.output_item.added", output_index=0, item=item)
-        return out + self._event("response.content_part.added", **self._place(), part=_part("", []))
+        return out + self._event("response.content_part.added", **self._place(), part=output_part("", []))
 
     def begins_with_news(self) -> bool:
         return False
@@ -252,7 +229,7 @@ class ResponseWriter:
         text = "".join(self._text)
         done = self._done(run, text, self._end, self._logprobs)
         out = self._event("response.output_text.done", **self._place(), text=text, logprobs=self._logprobs)
-        out += self._event("response.content_part.done", **self._place(), part=_part(text, self._logprobs))
+        out += self._event("response.content_part.done", **self._place(), part=output_part(text, self._logprobs))
         out += self._event("response.output_item.done", output_index=0, item=done["output"][0])
         return out + self._event(f"response.{done['status']}", response=done)
 
@@ -270,13 +247,13 @@ class ResponseWriter:
 
     def _done(self, run: Run, text: str, end: Piece, logprobs: list[dict]) -> dict:
         status = "incomplete" if end.finish_reason == "length" else "completed"
-        content = [_part(text, logprobs)]
+        content = [output_part(text, logprobs)]
         item = {"id": self._item, "type": "message", "status": status, "role": "assistant", "content": content}
         out = self.response(run, status, [item])
         if status == "incomplete":
             out["incomplete_details"] = {"reason": "max_output_tokens"}
         if self._store is not None:
-            self._store.put(out, [*self.messages, {"role": "assistant", "content": text}])
+            self._store.put(out, self.items)
         return out
 
     def response(self, run: Run, status: str, output: list[dict]) -> dict:
@@ -322,7 +299,3 @@ class ResponseWriter:
         self._number += 1
         data = dump({"type": kind, "sequence_number": self._number - 1, **fields})
         return f"event: {kind}\ndata: ".encode() + data + b"\n\n"
-
-
-def _part(text: str, logprobs: list[dict]) -> dict:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
