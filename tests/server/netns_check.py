@@ -2,9 +2,7 @@
 pipeline 2 through the OpenAI server, the answers of one rank, a node without the token, a killed rank, what is left."""
 
 import os
-import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 NETWORK = "10.193.7"
-PROMPTS = [[7, 8, 9], [3] * 40, list(range(5, 90))]
 TOKEN = "FASTLLM_DISTRIBUTED_TOKEN"
 
 
@@ -46,12 +43,13 @@ def network_of(pid: int) -> str:
 
 
 def inside(other: str) -> None:
-    from rank_support import ranks_of, wait_gone, wait_health
-    from server_support import TINY_ARGS, RunningServer, write_tiny_model
+    from rank_checks import answers, answers_of_one_rank, kill_rank_3, model_args
+    from rank_support import ranks_of, wait_gone
+    from server_support import RunningServer
 
     os.environ[TOKEN] = "of this check"
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        common = (write_tiny_model(pathlib.Path(folder)), *TINY_ARGS, "--num-gpu-blocks-override", "600")
+        common = model_args(folder)
         ranked = (*common, "--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", "--nnodes", "2")
         ranked += ("--distributed-executor-backend", "processes", "--restart-failed-engine")
         ranked += ("--master-addr", f"{NETWORK}.1", "--master-port", "29501")
@@ -61,12 +59,7 @@ def inside(other: str) -> None:
             env = {**os.environ, TOKEN: token}
             return subprocess.Popen([*command, "--node-rank", "1"], stderr=subprocess.PIPE, text=True, env=env)
 
-        def answers(server) -> list:
-            return [server.complete(p, 12)["choices"] for p in PROMPTS]
-
-        one = RunningServer(*common)
-        wanted = answers(one)
-        one.stop()
+        wanted = answers_of_one_rank(common)
         starting = pool.submit(RunningServer, *ranked)
         stranger = node_1("another")
         _, text = stranger.communicate(timeout=60)
@@ -85,13 +78,7 @@ def inside(other: str) -> None:
         assert len(networks[1]) == 1
         assert networks[0] != networks[1]
         assert answers(server) == wanted
-        victim = there["fastllm-rank3"]
-        os.kill(victim, signal.SIGKILL)
-        began = time.monotonic()
-        server.wait_line(rf"rank 3 \(tp 1, pp 1\), process {victim}, was killed by signal 9")
-        print(f"a killed rank is named after {time.monotonic() - began:.2f} s")
-        wait_health(server, 200)
-        print(f"serving again after {time.monotonic() - began:.1f} s")
+        kill_rank_3(server, there["fastllm-rank3"])
         assert answers(server) == wanted
         left = [*ranks_of(server.process.pid).values(), *ranks_of(node.pid).values()]
         assert server.stop() == 0

@@ -1,19 +1,17 @@
 """Ranks on a Ray cluster of two nodes, which are two raylets of this machine: `make test-ray`. Tensor 2 x pipeline 2
 through the OpenAI server, the answers of one rank, a killed rank, and what is left at the end."""
 
-import os
 import pathlib
-import signal
 import tempfile
 import time
 
 import ray
-from rank_support import is_there, wait_gone, wait_health
+from rank_checks import answers, answers_of_one_rank, kill_rank_3, model_args
+from rank_support import is_there, wait_gone
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
-from server_support import TINY_ARGS, RunningServer, write_tiny_model
+from server_support import RunningServer
 
-PROMPTS = [[7, 8, 9], [3] * 40, list(range(5, 90))]
 ARGS = ("--distributed-executor-backend", "ray", "--tensor-parallel-size", "2", "--pipeline-parallel-size", "2")
 
 
@@ -30,10 +28,6 @@ def ranks() -> dict[str, list[int]]:
     return found
 
 
-def answers(server) -> list:
-    return [server.complete(p, 12)["choices"] for p in PROMPTS]
-
-
 def main() -> None:
     before = {pid for pids in ranks().values() for pid in pids}
 
@@ -46,11 +40,8 @@ def main() -> None:
         cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address)
     with tempfile.TemporaryDirectory() as folder:
-        model = write_tiny_model(pathlib.Path(folder))
-        common = (model, *TINY_ARGS, "--num-gpu-blocks-override", "600")
-        one = RunningServer(*common)
-        wanted = answers(one)
-        one.stop()
+        common = model_args(folder)
+        wanted = answers_of_one_rank(common)
         began = time.monotonic()
         server = RunningServer(
             *common, *ARGS, "--nnodes", "2", "--restart-failed-engine", env={"RAY_ADDRESS": cluster.address}
@@ -58,13 +49,7 @@ def main() -> None:
         print(f"ready after {time.monotonic() - began:.1f} s; {sorted(own())}")
         assert sorted(own()) == [f"fastllm-rank{n}" for n in range(4)]
         assert answers(server) == wanted
-        victim = own()["fastllm-rank3"]
-        os.kill(victim, signal.SIGKILL)
-        began = time.monotonic()
-        server.wait_line(rf"rank 3 \(tp 1, pp 1\), process {victim}, was killed by signal 9")
-        print(f"named after {time.monotonic() - began:.2f} s")
-        wait_health(server, 200)
-        print(f"serving again after {time.monotonic() - began:.1f} s")
+        kill_rank_3(server, own()["fastllm-rank3"])
         assert answers(server) == wanted
         left = list(own().values())
         assert server.stop() == 0
