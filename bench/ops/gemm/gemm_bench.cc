@@ -11,8 +11,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "bench/ops/gemm/cell.h"
 #include "bench/ops/gemm/cublas.h"
-#include "bench/ops/gemm/data.h"
 #include "bench/ops/gemm/variants.h"
 #include "ops/contract/silu_mul.h"
 #include "tests/cuda/support.h"
@@ -24,79 +24,17 @@ using cuda_check::Buffer;
 using cuda_check::Must;
 
 constexpr size_t kWorkspace = 64 << 20;
-constexpr double kBandwidth = 4.3e12, kTensor = 790e12;
-
-struct Shape {
-  const char* name;
-  int n, k;
-  bool gated;
-};
-constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},
-                             {"o", 4096, 4096, false},
-                             {"gate_up", 28672, 4096, false},
-                             {"down", 4096, 14336, false},
-                             {"gate_up+silu", 14336, 4096, true}};
+constexpr double kTensor = 790e12;  // operations a second
 constexpr int kRows[] = {32, 64, 128, 256, 512, 1024, 8192};
 
-// One shape and number of rows: operands several times over, so that they come from memory.
-struct Cell {
-  Cell(const Shape& s, int rows_of, cudaStream_t stream)
-      : shape(s),
-        rows(rows_of),
-        weights(size_t{1} * s.n * (s.gated ? 2 : 1) * s.k),
-        inputs(size_t{1} * rows_of * s.k),
-        outputs(size_t{1} * rows_of * s.n),
-        sets(std::clamp(static_cast<int>(300e6 / (2.0 * weights)) + 1, 2, 12)),
-        weight(weights * 2 * sets),
-        x(inputs * 2 * sets),
-        out(outputs * 2 * sets),
-        wide(s.gated ? outputs * 4 : 16),
-        expected(outputs * 2) {
-    FillRandom(weight.get(), weights * sets, 1, 0.02f, stream);
-    FillRandom(x.get(), inputs * sets, 2, 1.0f, stream);
-  }
-  Product Of(int set) const {
-    return {out.as<char>() + outputs * 2 * set,
-            x.as<char>() + inputs * 2 * set,
-            weight.as<char>() + weights * 2 * set,
-            rows,
-            shape.n,
-            shape.k};
-  }
-  double floor_us() const {
-    const double bytes = 2.0 * (weights + inputs + outputs), flops = 2.0 * weights * rows;
-    return std::max(bytes / kBandwidth, flops / kTensor) * 1e6;
-  }
-
-  Shape shape;
-  int rows;
-  size_t weights, inputs, outputs;
-  int sets;
-  Buffer weight, x, out, wide, expected;
-};
-
-// A variant ready for all sets of a cell.
-struct Ready {
-  std::string name;
+// A variant and what it launches for each set of a cell.
+struct Ready : Timed {
   std::vector<Launch> launches;
-  cudaGraphExec_t graph = nullptr;
-  int reps = 0;
-  std::vector<float> us;
-
-  double Median() {
-    if (us.empty()) return 1e30;
-    std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
-    return us[us.size() / 2];
-  }
 };
 
 class Program {
  public:
-  Program(std::string what, int most_rows)
-      : what_(std::move(what)), most_rows_(most_rows), workspace_(kWorkspace), sums_(3 * sizeof(double)) {
-    Must(cudaStreamCreate(&stream_), "stream");  // in order with copies and fills
-    Must(cudaEventCreate(&begin_), "event");
-    Must(cudaEventCreate(&end_), "event");
+  Program(std::string what, int most_rows) : what_(std::move(what)), most_rows_(most_rows), workspace_(kWorkspace) {
     ops::RegisterCudaOps(table_);
     AddCublas(variants_);
     AddVariants(variants_);
@@ -133,7 +71,7 @@ class Program {
 
   Launch Prepare(const Variant& v, const Product& p) {
     workspace_.Zero();
-    return v.prepare(p, workspace_.get(), kWorkspace, stream_);
+    return v.prepare(p, workspace_.get(), kWorkspace, timer_.stream());
   }
 
   // Against float64 on the host.
@@ -168,8 +106,8 @@ class Program {
         }
         for (int round = 0; round < 2; ++round) {
           out.Poison();
-          launch(stream_);
-          Must(cudaStreamSynchronize(stream_), text.c_str());
+          launch(timer_.stream());
+          timer_.Wait(text);
           const double error =
               cuda_check::RelativeError(cuda_check::DownloadAs(out.get(), want.size(), ops::DType::kBF16), want);
           if (!(error < 3e-3)) Fail(text + ": error " + std::to_string(error));
@@ -183,20 +121,11 @@ class Program {
     return v;
   }
 
-  // Relative difference of set 0's output from the expected, and how many bits differ.
-  std::pair<double, double> Differs(const Cell& c, const void* other) {
-    sums_.Zero();
-    Compare(c.out.get(), other, c.outputs, sums_.as<double>(), stream_);
-    Must(cudaStreamSynchronize(stream_), "compare");
-    const auto s = cuda_check::Download<double>(sums_.get(), 3);
-    return {std::sqrt(s[0] / s[1]), s[2]};
-  }
-
   // The launches of a variant over a cell; empty where it does not take it. cuBLASLt is followed by SiLU-mul.
   std::vector<Launch> Launches(const Variant& v, Cell& c) {
     std::vector<Launch> all;
     for (int set = 0; set < c.sets; ++set) {
-      Product p = c.Of(set);
+      Product p{c.out_of(set), c.x_of(set), c.weight_of(set), c.rows, c.shape.n, c.shape.k};
       if (!c.shape.gated || v.gated) {
         all.push_back(Prepare(v, p));
       } else {
@@ -228,10 +157,10 @@ class Program {
 
   bool CheckCell(const Variant& v, Cell& c, const std::vector<Launch>& launches, bool first) {
     c.out.Poison();
-    launches[0](stream_);
-    Must(cudaStreamSynchronize(stream_), v.name.c_str());
+    launches[0](timer_.stream());
+    timer_.Wait(v.name);
     if (first) Must(cudaMemcpy(c.expected.get(), c.out.get(), c.outputs * 2, cudaMemcpyDeviceToDevice), "copy");
-    const double error = Differs(c, c.expected.get()).first;
+    const double error = timer_.Differs(c, c.expected.get()).first;
     if (!(error < 6e-3)) {
       Fail(v.name + " " + c.shape.name + " " + std::to_string(c.rows) + " rows: " + std::to_string(error) +
            " from cuBLASLt");
@@ -240,33 +169,15 @@ class Program {
     if (v.name.compare(0, 3, "own") != 0) return true;
     Buffer once(c.outputs * 2);
     Must(cudaMemcpy(once.get(), c.out.get(), c.outputs * 2, cudaMemcpyDeviceToDevice), "copy");
-    launches[0](stream_);
-    if (Differs(c, once.get()).second > 0) Fail(v.name + ": other bits the second time");
+    launches[0](timer_.stream());
+    if (timer_.Differs(c, once.get()).second > 0) Fail(v.name + ": other bits the second time");
     return true;
   }
 
-  void Capture(Ready& r, double us) {
-    const int sets = static_cast<int>(r.launches.size());
-    r.reps = us > 500 ? sets : std::max(1, static_cast<int>(1500 / (us * sets))) * sets;
-    cudaGraph_t graph;
-    Must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin capture");
-    for (int i = 0; i < r.reps; ++i) r.launches[i % sets](stream_);
-    Must(cudaStreamEndCapture(stream_, &graph), "end capture");
-    Must(cudaGraphInstantiate(&r.graph, graph, 0), "instantiate");
-    Must(cudaGraphDestroy(graph), "destroy graph");
-  }
-  void Replay(Ready& r) {
-    Must(cudaEventRecord(begin_, stream_), "record");
-    Must(cudaGraphLaunch(r.graph, stream_), "launch graph");
-    Must(cudaEventRecord(end_, stream_), "record");
-    Must(cudaEventSynchronize(end_), r.name.c_str());
-    float ms = 0.0f;
-    Must(cudaEventElapsedTime(&ms, begin_, end_), "elapsed");
-    r.us.push_back(ms * 1e3f / r.reps);
-  }
-
   void TimeCell(const Shape& s, int rows) {
-    Cell c(s, rows, stream_);
+    Cell c(s, rows, 2, 12);
+    FillRandom(c.weight.get(), c.weights * c.sets, 1, 0.02f, timer_.stream());
+    FillRandom(c.x.get(), c.inputs * c.sets, 2, 1.0f, timer_.stream());
     const std::string cell = std::string(s.name) + " rows " + std::to_string(rows);
     std::vector<std::unique_ptr<Ready>> all;
     bool first = true;
@@ -279,13 +190,12 @@ class Program {
       r->launches = Launches(v, c);
       if (r->launches.empty() || !CheckCell(v, c, r->launches, first)) continue;
       first = false;
-      Capture(*r, c.floor_us());
-      for (int i = 0; i < 4; ++i) Replay(*r);
-      r->us.erase(r->us.begin());
+      timer_.Capture(*r, c.floor_us(kTensor), c.sets, [&](int set) { r->launches[set](timer_.stream()); });
+      timer_.ReplayFirst(*r);
       Say(cell + "\t" + v.name + "\t" + std::to_string(r->Median()));
       all.push_back(std::move(r));
     }
-    Best(cell, c.floor_us(), all);
+    Best(cell, c.floor_us(kTensor), all);
     for (auto& r : all) cudaGraphExecDestroy(r->graph);
   }
 
@@ -304,7 +214,7 @@ class Program {
       for (Ready* r : list) r->us.clear(), final.push_back(r);
     }
     for (int round = 0; round < 21; ++round) {
-      for (Ready* r : final) Replay(*r);
+      for (Ready* r : final) timer_.Replay(*r);
     }
     const double first = kinds.count("first") ? kinds["first"][0]->Median() : 0.0;
     std::printf("%-22s floor %8.1f  cublas first %8.1f", cell.c_str(), floor_us, first);
@@ -320,11 +230,10 @@ class Program {
 
   std::string what_;
   int most_rows_;
-  Buffer workspace_, sums_;
+  Timer timer_;
+  Buffer workspace_;
   ops::OpTable table_;
   Variants variants_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
   std::FILE* log_ = nullptr;
   int failures_ = 0;
 };
