@@ -180,6 +180,34 @@ void CheckSpecial(Checks& c, int vocab) {
   Compare(c, "special values", b, 0.0);
 }
 
+// A row for each way through the kernel: greedy, top_k and top_p among gathered candidates, top_p of a flat row (too
+// many candidates from 2,049 tokens on, so by bisection), top_k of the same, and no limit but min_p; two more with
+// penalties and biases. All in one launch: racecheck takes 1.6 s for a launch and 5 s for a row that is bisected.
+void CheckPaths(Checks& c, int vocab) {
+  std::mt19937_64 rng(vocab + 3);
+  Batch b{vocab, {}, {}, {}};
+  b.Add(Logits(vocab, rng, 1), {}, {vocab / 2, vocab + 3});
+  b.Add(Logits(vocab, rng, 0), {0.9f, 0.9f, 0.0f, 20, 5, 6}, {vocab - 1});
+  b.Add(Logits(vocab, rng, 3), {1.0f, 0.5f, 0.0f, 0, 7, 8});
+  if (!c.tiny) b.Add(Logits(vocab, rng, 3), {1.0f, 1.0f, 0.0f, vocab - 1, 9, 10});
+  b.Add(Logits(vocab, rng, 5), {1.3f, 1.0f, 0.01f, 0, 11, 12});
+  b.penalties.resize(b.rows.size());
+  for (const ops::SampleRow& rule : {ops::SampleRow{}, {0.7f, 0.8f, 0.0f, 0, 13, 14}}) {
+    ops::PenaltyRow p;
+    p.count_row = static_cast<int32_t>(b.biases.size());
+    p.repetition_penalty = 1.2f;
+    p.frequency_penalty = 0.3f;
+    p.presence_penalty = -0.4f;
+    p.bias_begin = p.count_row;
+    p.bias_end = p.count_row + 1;
+    b.biases.push_back({vocab / 3, 1.5f});
+    for (int i = 0; i < vocab; ++i) b.counts.push_back(static_cast<ops::TokenTally>(i % 5 == 0 ? i % 3 : 0));
+    b.Add(Logits(vocab, rng, 0), rule, {vocab / 2});
+    b.penalties.push_back(p);
+  }
+  Compare(c, "paths", b, 0.0);
+}
+
 struct LogprobsAnswer {
   std::vector<float> token, top, ids;
   std::vector<int32_t> ranks, top_ids;
@@ -267,9 +295,19 @@ void CheckLogprobs(Checks& c, int vocab, int rows) {
   c.ExpectTrue(label + ": top ids", got.top_ids == want.top_ids);
 }
 
+// For racecheck: blocks without tokens, more tokens than are gathered, one block that reads the row where it is.
+void CheckSampleTiny(Checks& c) {
+  for (const int vocab : {33, 2052}) CheckPaths(c, vocab);
+  for (const int vocab : {33, 393220}) CheckLogprobs(c, vocab, 4);
+}
+
 }  // namespace
 
 void CheckSample(Checks& c) {
+  if (c.tiny) return CheckSampleTiny(c);
+  // On both sides of: a slice of four tokens a block, the candidates that are gathered, a token a thread, one batch of
+  // loads, and what the shared memory of a cluster holds.
+  for (const int vocab : {1, 32, 33, 2048, 2052, 4096, 4100, 65536, 65540, 393216, 393220}) CheckPaths(c, vocab);
   for (const int vocab : {1, 2, 7, 33, 1000}) {
     CheckRandom(c, vocab, c.small ? 60 : 700);
     if (vocab > 3) CheckSpecial(c, vocab);

@@ -76,7 +76,7 @@ double Tolerance(DType t);
 
 class Checks {
  public:
-  explicit Checks(bool small_shapes) : small(small_shapes) { ops::RegisterCudaOps(table_); }
+  Checks(bool small_shapes, bool tiny_shapes) : small(small_shapes), tiny(tiny_shapes) { ops::RegisterCudaOps(table_); }
 
   // The CUDA function of an op; remembers that its entry was used.
   template <typename Fn>
@@ -93,6 +93,7 @@ class Checks {
   int checks() const { return checks_; }
   int failures() const { return failures_; }
   const bool small;
+  const bool tiny;  // for racecheck: few rows of few shapes, where a group has such; small as well
 
  private:
   ops::AnyFn Find(OpId op, DType t, int32_t head_dim, uint32_t features, ops::Backend backend);
