@@ -4,8 +4,6 @@
 // Less than a minute. Ends with status 1 when an arm is outside the bound of its contract. A line per arm for the
 // check, and per case RESULT {"name", "value" in microseconds, "reference" (the same on the AVX-512 or AVX2 arm without
 // BF16 and AMX), "ratio"} with GB/s of weights read and G operations (two for each product) a second.
-#include <sys/mman.h>
-
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -19,16 +17,11 @@
 #include "ops/contract/quant_linear.h"
 #include "ops/cpu/isa.h"
 #include "timer.h"
+#include "weight_pool.h"
 
 namespace fastllm::ops {
 namespace {
 
-struct Shape {
-  const char* name;
-  int n, k;
-};
-constexpr Shape kShapes[] = {
-    {"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536}, {"head", 49152, 576}};
 constexpr int64_t kPoolBytes = int64_t{192} << 20;  // copies of a weight, so that each call reads it from memory
 constexpr int kGroups = 5;
 
@@ -46,20 +39,6 @@ constexpr Kind kKinds[] = {
 
 int64_t BytesOf(const Kind& kind, int n, int k) {
   return kind.quantised ? PackedBytes(kind.format, n, k) : HalfBytes(n, k);
-}
-
-// Random bytes whose 16-bit numbers are finite and of moderate size in both types, in huge pages as the engine keeps
-// weights.
-uint8_t* RandomPool() {
-  void* pool = mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pool == MAP_FAILED) std::abort();
-  madvise(pool, kPoolBytes, MADV_HUGEPAGE);
-  std::mt19937_64 rng(3);
-  for (int64_t i = 0; i < kPoolBytes; i += 8) {
-    const uint64_t v = (rng() & 0xBBFFBBFFBBFFBBFFull) | 0x2000200020002000ull;
-    std::memcpy(static_cast<uint8_t*>(pool) + i, &v, 8);
-  }
-  return static_cast<uint8_t*>(pool);
 }
 
 class Arm {
@@ -173,7 +152,8 @@ class Bench {
 };
 
 int Main(const std::string& filter, int threads) {
-  uint8_t* const pool = RandomPool();
+  // Numbers that are finite and of moderate size in both 16-bit types.
+  uint8_t* const pool = RandomPool(kPoolBytes, 0xBBFF, 0x2000);
   const CpuIsa best = DetectCpuIsa();
   std::printf("best arm of this machine: %s\n", CpuIsaName(best));
   bool good = true;

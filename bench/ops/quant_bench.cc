@@ -3,8 +3,6 @@
 // One line per case: RESULT {"name", "value" and "reference" in microseconds (quantised, float32 linear), "ratio"},
 // with the rates reached: GB/s of weights read and G operations (two for each product) a second. quant_linear is with
 // batch_invariant; quant_linear_wide, of kWideRows rows and more, is without, and its reference is the one with.
-#include <sys/mman.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,35 +14,18 @@
 #include "ops/contract/quant_linear.h"
 #include "ops/cpu/isa.h"
 #include "timer.h"
+#include "weight_pool.h"
 
 namespace fastllm::ops {
 namespace {
 
-struct Shape {
-  const char* name;
-  int n, k;
-};
-constexpr Shape kShapes[] = {
-    {"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536}, {"head", 49152, 576}};
 constexpr int64_t kPoolBytes = int64_t{96} << 20;  // copies of a weight, so that each call reads it from memory
-
-// Random bytes whose float16 values are positive and below 2: any such bytes are valid blocks.
-// In huge pages, as the engine keeps weights.
-uint8_t* RandomPool() {
-  void* pool = mmap(nullptr, kPoolBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pool == MAP_FAILED) std::abort();
-  madvise(pool, kPoolBytes, MADV_HUGEPAGE);
-  std::mt19937_64 rng(3);
-  for (int64_t i = 0; i < kPoolBytes; i += 8) {
-    const uint64_t v = rng() & 0x3BFF3BFF3BFF3BFFull;
-    std::memcpy(static_cast<uint8_t*>(pool) + i, &v, 8);
-  }
-  return static_cast<uint8_t*>(pool);
-}
 
 class Bench {
  public:
-  Bench(std::string filter, int threads) : filter_(std::move(filter)), context_{nullptr, threads}, pool_(RandomPool()) {
+  // The float16 values of the pool are positive and below 2: any such bytes are valid blocks.
+  Bench(std::string filter, int threads)
+      : filter_(std::move(filter)), context_{nullptr, threads}, pool_(RandomPool(kPoolBytes, 0x3BFF, 0)) {
     OpTable table;
     RegisterCpuOps(table);
     quant_ = table.Resolve<QuantLinearFn>({OpId::kQuantLinear, Device::kCpu, DType::kF32}).value();

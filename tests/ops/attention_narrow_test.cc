@@ -57,28 +57,16 @@ class NarrowCache : public ArmTest {
 
 TEST_P(NarrowCache, MatchesFloat64OverShapesAndMixes) {
   const auto fn = Get<PagedAttentionFn>(OpId::kPagedAttention, kFeatureGqa);
-  const std::vector<Seq> mixes[] = {
-      {{1, 1}}, {{130, 1}}, {{40, 40}}, {{70, 33}, {1, 1}, {65, 1}, {64, 64}, {129, 2}, {5, 0}, {20, 19}}, {{700, 2}}};
   for (const DType type : {DType::kF16, DType::kBF16}) {
-    for (const Shape s : {Shape{1, 1, 16, 1},
-                          {2, 1, 24, 8},
-                          {9, 3, 64, 16},
-                          {4, 4, 100, 32},
-                          {9, 1, 128, 16},
-                          {5, 1, 256, 8},
-                          {14, 2, 80, 16},
-                          {8, 2, 18, 16},
-                          {71, 1, 64, 16}}) {
-      for (const auto& mix : mixes) {
-        std::vector<int> ids(mix.size());
-        std::iota(ids.begin(), ids.end(), 1);
-        Batch b(s, mix, ids, 5);
-        const Narrow narrow(b, type);
-        fn(narrow.params, {nullptr, 3});
-        EXPECT_LT(MaxError(b.out, b.Reference()), Bound(type))
-            << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim << " seqs " << mix.size();
-      }
-    }
+    ForShapesAndMixes(/*narrow=*/true, [&](const Shape& s, const std::vector<Seq>& mix) {
+      std::vector<int> ids(mix.size());
+      std::iota(ids.begin(), ids.end(), 1);
+      Batch b(s, mix, ids, 5);
+      const Narrow narrow(b, type);
+      fn(narrow.params, {nullptr, 3});
+      EXPECT_LT(MaxError(b.out, b.Reference()), Bound(type))
+          << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim << " seqs " << mix.size();
+    });
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -139,5 +140,24 @@ struct Batch {
     return want;
   }
 };
+
+// Shapes and batches of every kind that the arms take differently. `narrow`: those of caches of two bytes an element,
+// whose head_dim is even.
+inline void ForShapesAndMixes(bool narrow, const std::function<void(const Shape&, const std::vector<Seq>&)>& check) {
+  std::vector<std::vector<Seq>> mixes = {
+      {{1, 1}}, {{130, 1}}, {{40, 40}}, {{70, 33}, {1, 1}, {65, 1}, {64, 64}, {129, 2}, {5, 0}, {20, 19}}};
+  std::vector<Shape> shapes = {{1, 1, 16, 1},   {2, 1, 24, 8},  {9, 3, 64, 16},  {4, 4, 100, 32},
+                               {9, 1, 128, 16}, {5, 1, 256, 8}, {14, 2, 80, 16}, {71, 1, 64, 16}};
+  if (narrow) {
+    mixes.push_back({{700, 2}});
+    shapes.push_back({8, 2, 18, 16});
+  } else {
+    shapes.push_back({8, 2, 17, 16});
+    shapes.push_back({6, 3, 3, 3});
+  }
+  for (const Shape& s : shapes) {
+    for (const auto& mix : mixes) check(s, mix);
+  }
+}
 
 }  // namespace fastllm::ops

@@ -16,27 +16,14 @@ using Attention = ArmTest;
 
 TEST_P(Attention, MatchesFloat64OverShapesAndMixes) {
   const auto fn = Get<PagedAttentionFn>(OpId::kPagedAttention, kFeatureGqa);
-  const std::vector<Seq> mixes[] = {
-      {{1, 1}}, {{130, 1}}, {{40, 40}}, {{70, 33}, {1, 1}, {65, 1}, {64, 64}, {129, 2}, {5, 0}, {20, 19}}};
-  for (const Shape s : {Shape{1, 1, 16, 1},
-                        {2, 1, 24, 8},
-                        {9, 3, 64, 16},
-                        {4, 4, 100, 32},
-                        {9, 1, 128, 16},
-                        {5, 1, 256, 8},
-                        {14, 2, 80, 16},
-                        {8, 2, 17, 16},
-                        {71, 1, 64, 16},
-                        {6, 3, 3, 3}}) {
-    for (const auto& mix : mixes) {
-      std::vector<int> ids(mix.size());
-      std::iota(ids.begin(), ids.end(), 1);
-      Batch b(s, mix, ids, 5);
-      fn(b.Params(), {nullptr, 3});
-      EXPECT_LT(MaxError(b.out, b.Reference()), 4e-6) << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim
-                                                      << " block " << s.block_size << " seqs " << mix.size();
-    }
-  }
+  ForShapesAndMixes(/*narrow=*/false, [&](const Shape& s, const std::vector<Seq>& mix) {
+    std::vector<int> ids(mix.size());
+    std::iota(ids.begin(), ids.end(), 1);
+    Batch b(s, mix, ids, 5);
+    fn(b.Params(), {nullptr, 3});
+    EXPECT_LT(MaxError(b.out, b.Reference()), 4e-6) << s.q_heads << "/" << s.kv_heads << " dim " << s.head_dim
+                                                    << " block " << s.block_size << " seqs " << mix.size();
+  });
 }
 
 // The output of `len` tokens computed in chunks, each alone or among others, in the order of positions.

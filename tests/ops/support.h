@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -57,6 +58,30 @@ inline double MaxError(const std::vector<float>& a, const std::vector<double>& b
     if (!(e <= worst)) worst = e;
   }
   return worst;
+}
+
+// A linear of [n, k]: rows of NaN, infinity and denormals spoil no other. run(x): what it makes of `rows` rows, more
+// than 13.
+template <typename Run>
+void ExpectABadRowSpoilsOnlyItself(int32_t rows, int32_t n, int32_t k, const Run& run) {
+  auto x = RandomNormal(int64_t{rows} * k, 32);
+  const std::vector<float> good = run(x);
+  x[3 * k + 40] = std::numeric_limits<float>::quiet_NaN();
+  x[13 * k + 1] = -std::numeric_limits<float>::infinity();
+  for (int32_t i = 0; i < k; ++i) x[5 * k + i] = i % 2 == 0 ? 0.0f : 1e-40f;
+  const std::vector<float> out = run(x);
+  for (int32_t t = 0; t < rows; ++t) {
+    for (int32_t i = 0; i < n; ++i) {
+      const float v = out[t * n + i];
+      if (t == 3 || t == 13) {
+        EXPECT_FALSE(std::isfinite(v)) << t << "," << i;
+      } else if (t == 5) {
+        EXPECT_LT(std::abs(v), 1e-30f);
+      } else {
+        EXPECT_EQ(v, good[t * n + i]);
+      }
+    }
+  }
 }
 
 }  // namespace fastllm::ops
