@@ -146,12 +146,14 @@ def check_messages(messages: Sequence[dict]) -> list[dict]:
 
 def _check_message(n: int, message: dict) -> dict:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise ChatTemplateError(f"message {n} must be a dict with a role, got {message!r:.80}")
+        raise ChatTemplateError(f"messages[{n}] must be a dict with a role, got {message!r:.80}")
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(_text_part(n, part) for part in content)
     elif content is not None and not isinstance(content, str):
-        raise ChatTemplateError(f"message {n}: content must be a str or a list of parts, got {type(content).__name__}")
+        raise ChatTemplateError(
+            f"messages[{n}]: content must be a str or a list of parts, got {type(content).__name__}"
+        )
     return {**message, "content": "" if content is None else content}
 
 
@@ -164,10 +166,10 @@ def _text_part(n: int, part) -> str:
         return part
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         for name in part.keys() - _TEXT_PART_FIELDS:
-            raise ChatTemplateError(f"message {n}: {name!r:.80} is no field of a text part")
+            raise ChatTemplateError(f"messages[{n}]: {name!r:.80} is no field of a text part")
         return part["text"]
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    raise ChatTemplateError(f"message {n}: content part of type {kind!r}; this version takes text parts only")
+    raise ChatTemplateError(f"messages[{n}]: content part of type {kind!r}; this version takes text parts only")
 
 
 def _cut_after(text: str, last: str) -> str:

@@ -57,6 +57,9 @@ def test_a_deleted_response_is_gone(keeping):
     second = client.responses.create(**SHORT, input="c", previous_response_id=first.id)
     before = [item.id for item in client.responses.input_items.list(second.id)]
     assert keeping.delete(f"/v1/responses/{first.id}").json() == {"id": first.id, "object": "response", "deleted": True}
+    with pytest.raises(openai.NotFoundError) as error:
+        client.responses.create(**SHORT, input="d", previous_response_id=first.id)
+    assert error.value.body["param"] == "previous_response_id"
     for gone in (
         lambda: client.responses.retrieve(first.id),
         lambda: client.responses.delete(first.id),

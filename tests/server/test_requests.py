@@ -10,7 +10,8 @@ from fastllm_core.server.common import STATEMENTS
 
 IDS = [10, 20, 30, 40]
 HI = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+COMPLETIONS, CHAT, RESPONSES = "/v1/completions", "/v1/chat/completions", "/v1/responses"
+LOGPROBS = "message.output_text.logprobs"
 
 
 def refused(server, body, path=COMPLETIONS, status=400, **options) -> dict:
@@ -129,7 +130,35 @@ def test_numbers_that_json_does_not_have(tiny, value):
 def test_values_outside_their_limits(tiny, name, value):
     """A18, A28, A36, A39, A47: the error names the field."""
     error = refused(tiny, {"prompt": IDS, name: value})
-    assert name in (error["param"] or "") or name in error["message"]
+    assert error["param"].partition("[")[0] == name
+    assert name in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, {"prompt": [5, 320]}, "prompt[1]"),
+        (COMPLETIONS, {"prompt": [2**63]}, "prompt[0]"),
+        (COMPLETIONS, {"prompt": IDS, "logit_bias": {"320": 1}}, "logit_bias"),
+        (COMPLETIONS, {"prompt": IDS, "allowed_token_ids": [5, 320]}, "allowed_token_ids[1]"),
+        (COMPLETIONS, {"prompt": IDS, "logprobs": 21}, "logprobs"),
+        (COMPLETIONS, {"prompt": IDS, "priority": 5}, "priority"),
+        (CHAT, {**HI, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (CHAT, {**HI, "logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        (CHAT, {"messages": [*HI["messages"], {"content": "x"}]}, "messages[1]"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0]"),
+        (RESPONSES, {"input": []}, "input"),
+        (RESPONSES, {"input": "a", "include": [LOGPROBS], "top_logprobs": 21}, "top_logprobs"),
+        (RESPONSES, {"input": "a", "metadata": {"a": 1}}, "metadata.a"),
+        (RESPONSES, {"input": "a", "metadata": {"a": "x" * 513}}, "metadata.a"),
+        (RESPONSES, {"input": "a", "metadata": {"a" * 65: "x"}}, "metadata"),
+    ],
+)
+def test_the_error_names_the_field_of_the_route(tiny, path, body, param):
+    """Also where the engine or the chat template finds it, which have other names for it."""
+    error = refused(tiny, body, path)
+    assert error["param"] == param
+    assert param.partition("[")[0] in error["message"]
 
 
 def test_tiny_temperature_is_greedy(tiny):

@@ -91,7 +91,7 @@ class ChatApi(Api):
     def _logprobs(self, fields: dict) -> int | None:
         """The engine's logprobs: how many alternatives, None without any."""
         if fields.get("logprobs"):
-            return fields.get("top_logprobs", 0)
+            return self.check_top_logprobs(fields.get("top_logprobs", 0))
         if fields.get("top_logprobs"):
             raise bad_request("top_logprobs needs logprobs to be true", "top_logprobs")
         return None

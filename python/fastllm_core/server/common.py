@@ -204,6 +204,15 @@ class Api:
         info = self.state.llm.info
         return self.defaults().max_tokens if "max_tokens" in info.default_sampling_fields else otherwise
 
+    def check_top_logprobs(self, count: int) -> int:
+        """The number of alternatives; 400 where it is more than the engine gives."""
+        info = self.state.llm.info
+        if info.max_logprobs >= 0 and (info.vocab_size if count == -1 else count) > info.max_logprobs:
+            whole = ", the whole vocabulary" if count == -1 else ""
+            message = f"top_logprobs must be at most max_logprobs ({info.max_logprobs}), got {count}{whole}"
+            raise bad_request(message, "top_logprobs")
+        return count
+
     def check_lengths(self, fields: dict) -> None:
         for name in ("user", "request_id"):
             limit = self.fields.own[name]["maxLength"]

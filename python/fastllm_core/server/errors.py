@@ -3,8 +3,10 @@
 import http
 import json
 import math
+import re
 
 from fastllm_core import errors
+from fastllm_core._C import SamplingParams
 
 _TYPES = {
     400: "BadRequestError",
@@ -25,6 +27,9 @@ _ANTHROPIC_TYPES = {
     504: "timeout_error",
 }
 MAX_MESSAGE_CHARS = 1000
+# Names that messages begin with, and what requests call them.
+_FIELDS = {f.name: f.name for f in SamplingParams.fields()}
+_FIELDS |= {"prompt_token_ids": "prompt", "messages": "messages", "priority": "priority"}
 
 
 class ApiError(Exception):
@@ -72,8 +77,16 @@ def from_exception(error: BaseException, retry_after_s: int = 1) -> ApiError:
     if isinstance(error, errors.InvalidStateError):
         return ApiError(409, str(error))
     if isinstance(error, (errors.InvalidArgumentError, errors.ChatTemplateError, errors.UnsupportedError)):
-        return bad_request(str(error))
+        return bad_request(str(error), _param_of(str(error)))
     return ApiError(500, "internal error; the server's log says more")
+
+
+def _param_of(message: str) -> str | None:
+    """The field that a message of the engine or of the chat template begins with, as it does when one is at fault."""
+    found = re.match(r"(\w+)((?:\[\d+\])?)(?=[ :])", message)
+    if found is None or found[1] not in _FIELDS:
+        return None
+    return _FIELDS[found[1]] + found[2]
 
 
 def _clean(message: str) -> str:

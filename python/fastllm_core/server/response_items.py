@@ -55,13 +55,24 @@ class ResponseStore:
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
-    def get(self, name: str) -> tuple[dict, list[dict]]:
+    def get(self, name: str, param: str = "response_id") -> tuple[dict, list[dict]]:
         if name not in self._kept:
-            raise ApiError(404, f"no response with the id {name[:100]!r} is kept", "response_id")
+            raise ApiError(404, f"no response with the id {name[:100]!r} is kept", param)
         return self._kept[name]
 
     def remove(self, name: str) -> None:
         self._kept.pop(name, None)
+
+
+def check_metadata(metadata: dict) -> None:
+    """400 for what OpenAI's metadata cannot hold: texts of at most 512 characters under names of at most 64."""
+    for name, value in metadata.items():
+        if len(name) > 64:
+            raise bad_request(f"a name in metadata must have at most 64 characters, got {len(name)}", "metadata")
+        if not isinstance(value, str) or len(value) > 512:
+            got = f"{len(value)} characters" if isinstance(value, str) else f"{value!r:.80}"
+            where = f"metadata.{name}"
+            raise bad_request(f"{where} must be a text of at most 512 characters, got {got}", where)
 
 
 def new_item_id() -> str:

@@ -14,6 +14,7 @@ from fastllm_core.server.response_items import (
     LOGPROBS,
     ResponseStore,
     as_messages,
+    check_metadata,
     check_query,
     input_items,
     item_page,
@@ -77,12 +78,13 @@ class ResponsesApi(Api):
         if "max_tokens" in body:
             raise bad_request("the field of this API is max_output_tokens, not max_tokens", "max_tokens")
         fields = self.fields.check(body)
+        check_metadata(fields.get("metadata", {}))
         model = self.state.check_model(fields.get("model"))
         keep = self._keeps(fields)
         limit = fields.get("max_output_tokens", self.default_max_tokens(None))
         made = {"max_tokens": self.cap(limit)}
         if fields.get("include"):
-            made["logprobs"] = fields.get("top_logprobs", 0)
+            made["logprobs"] = self.check_top_logprobs(fields.get("top_logprobs", 0))
         elif fields.get("top_logprobs"):
             raise bad_request(f"top_logprobs needs include to hold {LOGPROBS!r}", "top_logprobs")
         params = await self.finish_params(self.fields.sampling_params(self.defaults(), fields, made))
@@ -168,11 +170,14 @@ class ResponsesApi(Api):
             raise missing("input")
         before: list[dict] = []
         if "previous_response_id" in fields:
-            response, items = self.store.get(fields["previous_response_id"])
+            response, items = self.store.get(fields["previous_response_id"], "previous_response_id")
             before = [*items, *response["output"]]
             if response["status"] not in ("completed", "incomplete"):
                 raise bad_request(f"the response is {response['status']}, not completed", "previous_response_id")
-        return [*before, *input_items(fields["input"], {item["id"] for item in before})]
+        items = [*before, *input_items(fields["input"], {item["id"] for item in before})]
+        if not items:
+            raise bad_request("input must not be empty", "input")
+        return items
 
 
 class ResponseWriter:
