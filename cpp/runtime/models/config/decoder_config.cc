@@ -1,6 +1,7 @@
 #include "runtime/models/config/decoder_config.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 namespace fastllm::runtime {
@@ -89,6 +90,12 @@ void ParseGgufDecoder(const ConfigReader& r, const std::string& arch, const Tens
   if (value_dim != c->head_dim) {
     r.Refuse(p + "attention.value_length", std::to_string(value_dim),
              "this build needs it equal to the key length " + std::to_string(c->head_dim));
+  }
+  const int64_t window = r.IntOr(p + "attention.sliding_window", 0, 0, INT64_MAX);
+  if (window > 0 && window < c->max_position_embeddings) {
+    r.Refuse(p + "attention.sliding_window", std::to_string(window),
+             "this build has full attention for this architecture, and the context is " +
+                 std::to_string(c->max_position_embeddings));
   }
   c->tie_word_embeddings = tensors.Find("output.weight") == nullptr;
   c->attention_bias = tensors.Find("blk.0.attn_q.bias") != nullptr;

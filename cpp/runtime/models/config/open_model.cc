@@ -2,6 +2,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "runtime/models/config/generation_config.h"
 #include "runtime/models/config/quant_config.h"
 #include "runtime/models/model_config.h"
+#include "runtime/weights/renamed_source.h"
 #include "runtime/weights/safetensors.h"
 
 namespace fastllm::runtime {
@@ -71,6 +73,15 @@ Status ResolveTie(const ModelEntry& entry, const TensorSource& tensors, ModelCon
   return Status::Ok();
 }
 
+// A tied matrix may have been saved under either of its names: one that goes by the head's is the embedding's.
+void NameTiedEmbedding(const ModelEntry& entry, ModelSource* source) {
+  const std::string embed = WeightName(entry.weights, "embed_tokens.weight", 0, false);
+  const std::string head = WeightName(entry.weights, "lm_head.weight", 0, false);
+  const TensorSource& tensors = *source->tensors;
+  if (!source->config.tie_word_embeddings || tensors.Find(embed) != nullptr || tensors.Find(head) == nullptr) return;
+  source->tensors = std::make_shared<RenamedSource>(std::move(source->tensors), head, embed);
+}
+
 Result<const ModelEntry*> EntryOf(const ConfigReader& r) {
   const json* list = r.Find("architectures");
   const json* first = list != nullptr && list->is_array() && !list->empty() ? &(*list)[0] : nullptr;
@@ -126,6 +137,7 @@ Result<ModelSource> OpenFolder(const fs::path& folder, bool dummy, const std::st
   FASTLLM_RETURN_IF_ERROR(ReadGeneration(folder, generation_config, &source));
   if (dummy) return source;
   FASTLLM_ASSIGN_OR_RETURN(source.tensors, SafetensorsSource::Open(folder.string()));
+  NameTiedEmbedding(*entry, &source);
   FASTLLM_RETURN_IF_ERROR(ResolveTie(*entry, *source.tensors, &source.config));
   return source;
 }
