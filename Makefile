@@ -36,7 +36,7 @@ SOURCES := $(shell find cpp cuda python third_party -type f -not -path '*/__pyca
 .PHONY: help demo test build bench format lint clean test-layering test-cpp test-python test-asan test-tsan test-web test-npm test-schema test-clients test-ray test-netns
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.built $(VENV)/.demo  ## build everything and let a real instruct model answer a question in a stream
 	@$(VENV)/bin/fastllm generate --model smollm2 --temperature 0.2 --top-p 0.9 --seed 1 --max-tokens 300 --chat --stats "$(QUESTION)"

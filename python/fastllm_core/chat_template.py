@@ -141,6 +141,8 @@ def check_messages(messages: Sequence[dict]) -> list[dict]:
     """Copies of the messages, text parts joined by line breaks; refuses what is no conversation."""
     if isinstance(messages, (str, dict)) or not isinstance(messages, Sequence):
         raise ChatTemplateError(f"messages must be a list of dicts with a role, got {type(messages).__name__}")
+    if len(messages) == 0:
+        raise ChatTemplateError("messages must not be empty")
     return [_check_message(n, m) for n, m in enumerate(messages)]
 
 

@@ -72,7 +72,8 @@ class LLM:
         """Answers one conversation or a list of them, through the model's chat template."""
         if self._tokenizer is None:
             raise InvalidArgumentError("chat needs a tokenizer, but skip_tokenizer_init was given")
-        single = len(messages) == 0 or isinstance(messages[0], dict)
+        many = isinstance(messages, Sequence) and not isinstance(messages, str) and len(messages) > 0
+        single = not many or isinstance(messages[0], dict)
         prompts = []
         for n, conversation in enumerate([messages] if single else messages):
             try:

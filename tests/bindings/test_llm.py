@@ -11,6 +11,7 @@ import pytest
 from fastllm_core._C import ExtraKeys, GenerationRequest
 
 from fastllm_core import LLM, EngineDeadError, FastLLMError, InvalidArgumentError, SamplingParams, UnknownOptionError
+from fastllm_core.errors import ChatTemplateError
 
 FRANCE = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 PARIS = [7042, 30, 198, 198, 504]
@@ -72,6 +73,24 @@ def test_chat(llm, golden):
     assert out.outputs[0].token_ids == p["hf_fp32"]["ids"][:8]
     both = llm.chat([p["input"], p["input"]], greedy(2), use_tqdm=False)
     assert [o.outputs[0].token_ids for o in both] == [p["hf_fp32"]["ids"][:2]] * 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([], "prompt 0: messages must not be empty"),
+        ([[]], "prompt 0: messages must not be empty"),
+        ([[{"role": "user", "content": "a"}], []], "prompt 1: messages must not be empty"),
+        ({"role": "user", "content": "a"}, "list of dicts with a role, got dict"),
+        ("a", "list of dicts with a role, got str"),
+        (None, "list of dicts with a role, got NoneType"),
+        ([5], "list of dicts with a role, got int"),
+        ([{"content": "a"}], r"messages\[0\] must be a dict with a role"),
+    ],
+)
+def test_what_is_no_conversation(llm, messages, words):
+    with pytest.raises(ChatTemplateError, match=words):
+        llm.chat(messages, greedy(1), use_tqdm=False)
 
 
 def test_prefix_cache_is_reported(llm):
