@@ -5,6 +5,7 @@
 
 #include "cuda/comm/peer_reduce.cuh"
 #include "cuda/comm/peer_steps.h"
+#include "cuda/comm/peer_words.h"
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/common/types.cuh"
@@ -14,106 +15,131 @@ namespace fastllm::cuda {
 
 inline constexpr int kPeerRowThreads = 512;
 
-// What this rank puts before a flag can be read by who has seen the flag.
-__device__ __forceinline__ void RaiseFlag(uint32_t* flag, uint32_t epoch) {
-  asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.global.b32 [%0], %1;" ::"l"(flag), "r"(epoch) : "memory");
+// Four words of a box, each of them read and written whole.
+template <typename T>
+__device__ __forceinline__ void PutPack(void* to, const Pack<T>& pack) {
+  const uint4 w = *reinterpret_cast<const uint4*>(&pack);
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(ToBox(w.x)), "r"(ToBox(w.y)),
+               "r"(ToBox(w.z)), "r"(ToBox(w.w))
+               : "memory");
 }
-__device__ __forceinline__ void AwaitFlag(const uint32_t* flag, uint32_t epoch, const uint32_t* stop) {
-  constexpr uint32_t kLooks = 4096;  // between looks at the word in host memory, which is far away
+// Waits until all are there, and puts zeros back.
+template <typename T>
+__device__ __forceinline__ Pack<T> TakePack(void* from, const uint32_t* stop) {
+  constexpr uint32_t kLooks = 4096;
+  uint4 w;
   for (uint32_t looks = 1;; ++looks) {
-    uint32_t seen, stopped = 0;
-    asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-    if (seen == epoch) return;
-    if (looks % kLooks == 0) asm volatile("ld.relaxed.sys.b32 %0, [%1];" : "=r"(stopped) : "l"(stop) : "memory");
-    if (stopped != 0) return;
+    asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                 : "l"(from)
+                 : "memory");
+    if (w.x != 0 && w.y != 0 && w.z != 0 && w.w != 0) break;
+    if (looks % kLooks == 0 && PeerMemory{stop}.Stopped()) break;
   }
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(from), "r"(0) : "memory");
+  w = {FromBox(w.x), FromBox(w.y), FromBox(w.z), FromBox(w.w)};
+  return *reinterpret_cast<const Pack<T>*>(&w);
 }
 
-// This rank's part of a row to all peers.
-template <typename T>
-__device__ __forceinline__ void TellRow(const ops::PeerRowsNormParams& p, int32_t row, uint32_t epoch, int32_t packs) {
+// This rank's part of a row, into own and to the peer.
+template <typename T, int kPacks>
+__device__ __forceinline__ void TellRow(const ops::PeerRowsNormParams& p, int32_t row, uint32_t epoch, Pack<T>* own) {
   constexpr int kSize = Pack<T>::kSize;
   const ops::PeerRowsBoxes& b = p.peers;
+  const int32_t packs = p.norm.hidden / kSize;
   const T* const x = static_cast<const T*>(p.norm.x) + int64_t{row} * p.norm.hidden;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < packs; i += static_cast<int32_t>(blockDim.x)) {
-    const Pack<T> own = LoadPack(x + i * kSize);
-    for (int32_t k = 1; k < b.size; ++k) {
-      const int32_t peer = (b.rank + k) % b.size;
-      StorePack(static_cast<T*>(ops::PeerRowAt(b, peer, b.rank, row, epoch)) + i * kSize, own);
-    }
+  T* const box = static_cast<T*>(ops::PeerRowAt(b, 1 - b.rank, b.rank, row, epoch));
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const auto i = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+    if (i < packs) own[j] = LoadPack(x + i * kSize);
   }
-  __syncthreads();
-  const auto peer = static_cast<int32_t>(threadIdx.x);
-  if (peer < b.size && peer != b.rank) RaiseFlag(ops::PeerRowFlag(b, peer, b.rank, row, epoch), epoch);
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const auto i = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+    if (i < packs) PutPack(box + i * kSize, own[j]);
+  }
 }
 
-__device__ __forceinline__ void AwaitRow(const ops::PeerRowsBoxes& b, int32_t row, uint32_t epoch) {
-  const auto peer = static_cast<int32_t>(threadIdx.x);
-  if (peer < b.size && peer != b.rank) AwaitFlag(ops::PeerRowFlag(b, b.rank, peer, row, epoch), epoch, b.stop);
-  __syncthreads();
+// residual + (own + part), rounded as the ops apart would, into own; squares of it are added. That is the order of the
+// ranks, as it makes no difference between two.
+template <typename T>
+__device__ __forceinline__ void AddPack(Pack<T>& own, const Pack<T>& part, const Pack<T>& residual, float& squares) {
+#pragma unroll
+  for (int e = 0; e < Pack<T>::kSize; ++e) {
+    const float sum = ToFloat(FromFloat<T>(ToFloat(own.v[e]) + ToFloat(part.v[e])));
+    own.v[e] = FromFloat<T>(sum + ToFloat(residual.v[e]));
+    squares += ToFloat(own.v[e]) * ToFloat(own.v[e]);
+  }
 }
 
-// A block does rows in ascending order and tells of the next one before it waits for one; all blocks are on the device
-// at once, so that the first row that is not done has a block on every rank.
+template <typename T>
+__device__ __forceinline__ void ScalePack(Pack<T>& own, const Pack<T>& weight, float scale) {
+#pragma unroll
+  for (int e = 0; e < Pack<T>::kSize; ++e) {
+    own.v[e] = FromFloat<T>(ToFloat(own.v[e]) * scale * ToFloat(weight.v[e]));
+  }
+}
+
+// Blocks of a multiprocessor.
+template <int kPacks>
+inline constexpr int kPeerRowBlocks = kPacks <= 2 ? 2 : 1;
+
+// Of two ranks. A block does rows in ascending order and tells of the next one before it waits for one; all blocks are
+// on the device at once, so that the first row that is not done has a block on every rank.
 template <typename T, int kPacks>
-__global__ void __launch_bounds__(kPeerRowThreads, kPacks == 1 ? 4 : 2)
+__global__ void __launch_bounds__(kPeerRowThreads, kPeerRowBlocks<kPacks>)
     PeerRowsNormKernel(const __grid_constant__ ops::PeerRowsNormParams p) {
   constexpr int kSize = Pack<T>::kSize;
-  __shared__ float shared[32];
+  __shared__ float shared[2][32];  // in turns: no barrier between rows
   WaitForPrevious();
   AllowNext();
+  const ops::PeerRowsBoxes& b = p.peers;
   const int32_t packs = p.norm.hidden / kSize;
+  Pack<T> own[kPacks], ahead[kPacks], before[kPacks];
   int32_t row = blockIdx.x;
-  uint32_t epoch = NextEpoch(p.peers.epochs[row]), next_epoch = 0;
-  TellRow<T>(p, row, epoch, packs);
+  uint32_t epoch = NextEpoch(b.epochs[row]), next_epoch = 0;
+  TellRow<T, kPacks>(p, row, epoch, own);
   FetchWeight(p.next);
-  for (; row < p.norm.num_tokens; row += gridDim.x, epoch = next_epoch) {
-    const auto next = static_cast<int32_t>(row + gridDim.x);
-    if (next < p.norm.num_tokens) {
-      next_epoch = NextEpoch(p.peers.epochs[next]);
-      TellRow<T>(p, next, next_epoch, packs);
-    }
-    AwaitRow(p.peers, row, epoch);
+  const auto weight_at = [&](int32_t i) { return LoadPack(static_cast<const T*>(p.norm.weight) + i * kSize); };
+  Pack<T> weight;  // where a thread has one pack: there before it is needed
+  if (kPacks == 1 && static_cast<int32_t>(threadIdx.x) < packs) weight = weight_at(threadIdx.x);
+  for (int32_t turn = 0;; turn ^= 1) {
     const int64_t first = int64_t{row} * p.norm.hidden;
     T* const residual = static_cast<T*>(p.norm.residual) + first;
-    Pack<T> own[kPacks];
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      const auto i = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
+      if (i < packs) before[j] = LoadPack(residual + i * kSize);
+    }
+    const auto next = static_cast<int32_t>(row + gridDim.x);
+    if (next < p.norm.num_tokens) {
+      next_epoch = NextEpoch(b.epochs[next]);
+      TellRow<T, kPacks>(p, next, next_epoch, ahead);
+    }
+    T* const box = static_cast<T*>(ops::PeerRowAt(b, b.rank, 1 - b.rank, row, epoch));
     float squares = 0.0f;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       const auto i = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
       if (i >= packs) break;
-      own[j] = LoadPack(static_cast<const T*>(p.norm.x) + first + i * kSize);
-      const Pack<T> before = LoadPack(residual + i * kSize);
-      float sum[kSize] = {};
-      for (int32_t r = 0; r < p.peers.size; ++r) {
-        Pack<T> part = own[j];
-        if (r != p.peers.rank) {
-          const auto* const from = static_cast<const T*>(ops::PeerRowAt(p.peers, p.peers.rank, r, row, epoch));
-          *reinterpret_cast<uint4*>(&part) = __ldcg(reinterpret_cast<const uint4*>(from + i * kSize));
-        }
-#pragma unroll
-        for (int e = 0; e < kSize; ++e) sum[e] = r == 0 ? ToFloat(part.v[e]) : sum[e] + ToFloat(part.v[e]);
-      }
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        own[j].v[e] = FromFloat<T>(ToFloat(FromFloat<T>(sum[e])) + ToFloat(before.v[e]));
-        squares += ToFloat(own[j].v[e]) * ToFloat(own[j].v[e]);
-      }
+      AddPack(own[j], TakePack<T>(box + i * kSize, b.stop), before[j], squares);
       StorePack(residual + i * kSize, own[j]);
     }
-    const float scale = rsqrtf(BlockSum(squares, shared) / static_cast<float>(p.norm.hidden) + p.norm.eps);
+    const float scale = rsqrtf(BlockSum(squares, shared[turn]) / static_cast<float>(p.norm.hidden) + p.norm.eps);
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       const auto i = static_cast<int32_t>(j * blockDim.x + threadIdx.x);
       if (i >= packs) break;
-      const Pack<T> weight = LoadPack(static_cast<const T*>(p.norm.weight) + i * kSize);
-#pragma unroll
-      for (int e = 0; e < kSize; ++e) {
-        own[j].v[e] = FromFloat<T>(ToFloat(own[j].v[e]) * scale * ToFloat(weight.v[e]));
-      }
+      ScalePack(own[j], kPacks == 1 ? weight : weight_at(i), scale);
       StorePack(static_cast<T*>(p.norm.out) + first + i * kSize, own[j]);
     }
-    if (threadIdx.x == 0) p.peers.epochs[row] = epoch;
+    if (threadIdx.x == 0) b.epochs[row] = epoch;  // its readers of this call are past the barrier of the sum
+    if (next >= p.norm.num_tokens) return;
+    row = next;
+    epoch = next_epoch;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) own[j] = ahead[j];
   }
 }
 

@@ -1,4 +1,5 @@
 // The CUDA devices behind ops::DeviceApi.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -18,6 +19,20 @@ void Must(cudaError_t e, const char* call) {
 
 cudaStream_t Stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
+
+// The driver's function by name, so that nothing links the driver's library.
+using WriteWordFn = decltype(&cuStreamWriteValue32);
+WriteWordFn WriteWord() {
+  static const WriteWordFn fn = [] {
+    void* p = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    Must(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &p, 12000, cudaEnableDefault, &found),
+         "cuStreamWriteValue32");
+    FASTLLM_CHECK(found == cudaDriverEntryPointSuccess, "cuStreamWriteValue32: not in this driver");
+    return reinterpret_cast<WriteWordFn>(p);
+  }();
+  return fn;
+}
 
 class Cuda final : public DeviceApi {
  public:
@@ -88,6 +103,16 @@ class Cuda final : public DeviceApi {
     }
     Must(e, "cudaEventQuery");
     return true;
+  }
+
+  void AwaitEvent(void* event, void* stream) const override {
+    Must(cudaStreamWaitEvent(Stream(stream), Event(event), 0), "cudaStreamWaitEvent");
+  }
+
+  // What the stream has written before is visible to all devices first: the call's default.
+  void SetWord(uint32_t* word, uint32_t value, void* stream) const override {
+    const CUresult r = WriteWord()(Stream(stream), reinterpret_cast<CUdeviceptr>(word), value, 0);
+    FASTLLM_CHECK(r == CUDA_SUCCESS, "cuStreamWriteValue32: driver error " + std::to_string(static_cast<int>(r)));
   }
 
   bool has_graphs() const override { return true; }

@@ -16,7 +16,7 @@ namespace {
 
 template <typename T, int kPacks>
 void Launch(const ops::PeerRowsNormParams& p, int32_t threads, const ops::OpContext& ctx) {
-  const int32_t most = CurrentDevice().multiprocessors * (kPacks == 1 ? 4 : 2);
+  const int32_t most = CurrentDevice().multiprocessors * kPeerRowBlocks<kPacks>;
   ops::PeerRowsNormParams call = p;
   call.next = AheadOfPeers(p.next, p.norm.num_tokens);
   LaunchOverlapped(PeerRowsNormKernel<T, kPacks>, dim3(std::min(p.norm.num_tokens, most)), threads, 0, StreamOf(ctx),
@@ -34,9 +34,8 @@ void PeerRowsNorm(const ops::PeerRowsNormParams& p, const ops::OpContext& ctx) {
                     std::to_string(p.peers.row_bytes));
   FASTLLM_CHECK(row_bytes % ops::kPeerRowAlignment == 0 && row_bytes <= ops::kMostPeerRowBytes,
                 "peer_rows_norm: rows of " + std::to_string(row_bytes) + " bytes");
-  FASTLLM_CHECK(p.peers.size >= 2 && p.peers.size <= ops::kMostPeers && p.peers.epochs != nullptr &&
-                    p.peers.stop != nullptr && n.residual != nullptr,
-                "peer_rows_norm: no peers, epochs, word that stops it, or residual");
+  FASTLLM_CHECK(p.peers.size == 2 && p.peers.epochs != nullptr && p.peers.stop != nullptr && n.residual != nullptr,
+                "peer_rows_norm: not two ranks, or no epochs, word that stops it, or residual");
   FASTLLM_CHECK(Aligned16(n.out) && Aligned16(n.x) && Aligned16(n.residual) && Aligned16(n.weight),
                 "peer_rows_norm: data is not aligned");
   const auto packs = static_cast<int32_t>(row_bytes / ops::kPeerRowAlignment);

@@ -30,6 +30,24 @@ def check_rank_logits(case: str, folder: Path, ids: list[int]) -> None:
             )
 
 
+def check_long_prompts(case: str, folder: Path) -> None:
+    """Steps of 1024 rows and more are computed in two pieces: 1900 rows of even ones, 1025 of as uneven as can be."""
+    from fastllm_core._C._core_testing import LogitProbe
+
+    ids = np.random.default_rng(5).integers(3, engine.VOCAB, 1900).tolist()
+    one = LogitProbe(str(folder), device="cuda", dtype="float32").logits(ids, len(ids))
+    for dtype in ("float32", "bfloat16"):
+        probe = LogitProbe(str(folder), device="cuda", dtype=dtype, tensor_parallel_size=2)
+        for chunk in (1900, 1025, 1024, 700):
+            got = probe.logits(ids, chunk)
+            error = float(np.linalg.norm(got - one) / np.linalg.norm(one))
+            engine.check(
+                f"{case}: two ranks, {dtype}, a prompt of 1900 in chunks of {chunk}",
+                error <= engine.LIMITS[dtype],
+                f"relative {error:.2e}",
+            )
+
+
 def check_near_ties(what: str, folder: Path, one: list[list[int]], two: list[list[int]]) -> None:
     """Sums of two halves are others in their last bits: tokens may part where two logits are as near as that.
 
@@ -147,6 +165,7 @@ def main(argv: list[str]) -> int:
     for case in ("llama3-d128", "qwen3-d128"):
         ids, _ = engine.make(case, out / case)
         check_rank_logits(case, out / case, ids)
+        check_long_prompts(case, out / case)
         check_rank_tokens(case, out / case)
     check_rank_refusals(out / "llama3-d128")
     check_rank_hang(out / "llama3-d128")

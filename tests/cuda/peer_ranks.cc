@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "ops/table/device.h"
+
 namespace fastllm::cuda_check {
 namespace {
 
@@ -30,11 +32,14 @@ PeerRanks::PeerRanks(int32_t size, const std::vector<int>& devices, int64_t row_
       rank.rows_box.Zero();
       rank.rows_epochs = Buffer(kPeerRows * sizeof(uint32_t));
       rank.rows_epochs.Zero();
+      rank.piece_box = Buffer(2 * kPieceBytes + 2 * sizeof(uint32_t));
+      rank.piece_box.Zero();
     }
     for (const DType t : kAllTypes) {  // loads the kernels of this device
       ops::CudaPeerReduce(t);
       ops::CudaPeerReduceNorm(t);
       ops::CudaPeerRowsNorm(t);
+      ops::CudaPeerPieceNorm(t);
     }
     ops::CudaPeerArgmax();
     Must(cudaDeviceSynchronize(), "set-up");
@@ -68,6 +73,25 @@ ops::PeerRowsBoxes PeerRanks::Rows(int32_t r) const {
   b.epochs = ranks_[r].rows_epochs.as<uint32_t>();
   b.stop = stop_;
   return b;
+}
+
+ops::PeerPieceNormParams PeerRanks::Piece(int32_t r, const void* x, size_t bytes, uint32_t epoch) const {
+  const ops::DeviceApi& device = *ops::CudaDevice();
+  const int32_t other = 1 - r;
+  const size_t turn = epoch % 2;
+  const auto part = [&](int32_t box) { return ranks_[box].piece_box.as<char>() + turn * kPieceBytes; };
+  const auto flag = [&](int32_t box) {
+    return reinterpret_cast<uint32_t*>(ranks_[box].piece_box.as<char>() + 2 * kPieceBytes) + turn;
+  };
+  device.Copy(part(other), x, bytes, ranks_[r].stream);
+  device.SetWord(flag(other), epoch, ranks_[r].stream);
+  ops::PeerPieceNormParams p;
+  p.rank = r;
+  p.parts[other] = part(r);
+  p.flags[other] = flag(r);
+  p.epoch = epoch;
+  p.stop = stop_;
+  return p;
 }
 
 void PeerRanks::Stop() const { *const_cast<volatile uint32_t*>(stop_) = 1; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/contract/peer_argmax.h"
+#include "ops/contract/peer_piece.h"
 #include "ops/contract/peer_reduce.h"
 #include "ops/contract/peer_rows.h"
 #include "support.h"
@@ -16,6 +17,7 @@
 namespace fastllm::cuda_check {
 
 inline constexpr int64_t kPeerCapacity = ops::PeerUnits(int64_t{2} << 20);
+inline constexpr size_t kPieceBytes = size_t{4096} * 8192;
 inline constexpr int64_t kPeerRows = 8192, kPeerRowBytes = 8192;  // of the boxes for many rows, if not said otherwise
 
 // A rank: its device, stream and memory.
@@ -26,6 +28,7 @@ struct PeerRank {
   Buffer epochs;
   Buffer rows_box;  // where there are two ranks
   Buffer rows_epochs;
+  Buffer piece_box;  // likewise: the other's rows, of calls in turns, and their flags
 };
 
 class PeerRanks {
@@ -41,6 +44,8 @@ class PeerRanks {
 
   ops::PeerReduceParams Params(int32_t r, void* data, int64_t count, bool two_shots) const;
   ops::PeerRowsBoxes Rows(int32_t r) const;
+  // Of two ranks: copies x, rows of `bytes` in all, to the other and says so. The rest of the parameters is the norm.
+  ops::PeerPieceNormParams Piece(int32_t r, const void* x, size_t bytes, uint32_t epoch) const;
 
   // Nobody waits any more.
   void Stop() const;

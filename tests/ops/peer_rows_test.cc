@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <random>
 #include <set>
 #include <thread>
@@ -85,7 +87,7 @@ TEST_P(PeerRowsSizes, AddInTheOrderOfTheRanksAndNormalise) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, PeerRowsSizes, ::testing::Values(2, 3, 8));
 
-TEST(PeerRowsTest, EveryRowAndFlagHasAPlaceOfItsOwnInTheBox) {
+TEST(PeerRowsTest, EveryRowHasAPlaceOfItsOwnInTheBox) {
   Group group(3);
   const PeerRowsBoxes b = group.Of(1);
   const auto begin = reinterpret_cast<uintptr_t>(b.boxes[1]);
@@ -94,15 +96,62 @@ TEST(PeerRowsTest, EveryRowAndFlagHasAPlaceOfItsOwnInTheBox) {
     for (const int32_t from : {0, 2}) {
       for (int64_t row = 0; row < kRows; ++row) {
         const auto data = reinterpret_cast<uintptr_t>(PeerRowAt(b, 1, from, row, epoch));
-        const auto flag = reinterpret_cast<uintptr_t>(PeerRowFlag(b, 1, from, row, epoch));
         for (uintptr_t i = 0; i < kHidden * 4; ++i) EXPECT_TRUE(bytes.insert(data + i - begin).second);
-        for (uintptr_t i = 0; i < 4; ++i) EXPECT_TRUE(bytes.insert(flag + i - begin).second);
       }
     }
   }
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), PeerRowsBytes(3, kRows, kHidden * 4));
   EXPECT_EQ(*bytes.begin(), 0u);
   EXPECT_EQ(static_cast<int64_t>(*bytes.rbegin()), PeerRowsBytes(3, kRows, kHidden * 4) - 1);
+}
+
+// A word of a box that is zero is one that has not come.
+TEST(PeerRowsTest, NoDataLooksAsIfItHadNotCome) {
+  const auto sent = [](uint32_t word) { return cuda::FromBox(cuda::ToBox(word)); };
+  std::mt19937 rng(3);
+  for (int i = 0; i < 1000000; ++i) {
+    const auto word = static_cast<uint32_t>(rng());
+    EXPECT_NE(cuda::ToBox(word), 0u);
+    EXPECT_TRUE(word == 0xffffffffu || sent(word) == word) << word;
+  }
+  for (const uint32_t word : {0u, 1u, 0x80000000u, 0x80008000u, 0xfffffffeu, 0x7fffffffu}) EXPECT_EQ(sent(word), word);
+  // A NaN stays one, in each half too.
+  EXPECT_NE(cuda::ToBox(0xffffffffu), 0u);
+  const uint32_t nan = sent(0xffffffffu);
+  EXPECT_TRUE(std::isnan(std::bit_cast<float>(nan)));
+  for (const uint32_t half : {nan >> 16, nan & 0xffffu}) {
+    EXPECT_TRUE(std::isnan(std::bit_cast<float>(half << 16)));  // of bfloat16
+    EXPECT_EQ(half & 0x7c00u, 0x7c00u);                         // of float16: the largest exponent,
+    EXPECT_NE(half & 0x3ffu, 0u);                               // and not infinity
+  }
+}
+
+// NaNs of every kind, zeros of both signs: a rank that waits for one of them comes to its end.
+TEST(PeerRowsTest, OddValuesArrive) {
+  Group group(2);
+  std::vector<float> odd(kHidden, 1.0f);
+  odd[0] = std::bit_cast<float>(0xffffffffu);
+  odd[1] = 0.0f;
+  odd[2] = -0.0f;
+  odd[3] = -INFINITY;
+  std::vector<float> zeros(kHidden, -0.0f), weight(kHidden, 1.0f);
+  std::vector<std::vector<float>> residual(2, zeros), out(2, zeros);
+  std::vector<std::thread> threads;
+  for (int32_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      const RmsNormParams norm{out[r].data(), r == 0 ? odd.data() : zeros.data(), residual[r].data(), weight.data(), 1,
+                               kHidden};
+      EXPECT_TRUE(peer_threads::RowsNorm<float>({group.Of(r), norm, {}}));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (int32_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(std::isnan(residual[r][0]));
+    EXPECT_EQ(std::bit_cast<uint32_t>(residual[r][1]), 0u);
+    EXPECT_EQ(std::bit_cast<uint32_t>(residual[r][2]), 0x80000000u);
+    EXPECT_EQ(residual[r][3], -INFINITY);
+    EXPECT_EQ(residual[r][4], 1.0f);
+  }
 }
 
 TEST(PeerRowsTest, NobodyWaitsAfterAStop) {

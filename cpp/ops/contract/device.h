@@ -1,6 +1,7 @@
 // DeviceApi: what a runner needs of a device beside ops: streams, page-locked staging, events, captured graphs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -56,6 +57,14 @@ class DeviceApi {
   virtual void WaitEvent(void* event) const = 0;  // the calling thread waits
   // Whether an event has come; one that was never recorded has, and all have where calls return when they are done.
   virtual bool IsDone(void* /*event*/) const { return true; }
+  // What is put on the stream from now on begins when the event has come, as it was recorded last.
+  virtual void AwaitEvent(void* /*event*/, void* /*stream*/) const {}
+
+  // In stream order: *word becomes value, on this device or on one that it writes to. Who reads the value there
+  // (acquire) can read what this stream has written before, copies too.
+  virtual void SetWord(uint32_t* word, uint32_t value, void* /*stream*/) const {
+    std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_release);
+  }
 
   // Between Begin and End, what is enqueued on the stream is recorded and not run. End returns a graph that can be
   // launched, or null when nothing could be recorded (Begin was refused, a call in between is not allowed in graphs).

@@ -1,5 +1,5 @@
 // peer_rows_norm: the sum over ranks of many rows, with the residual and the norm that follow it, for messages so large
-// that the bytes on the links are their time. Each row goes to the peers as it is, followed by a flag.
+// that the bytes on the links are their time. The data itself says that it is there (cuda/comm/peer_words.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace fastllm::ops {
 inline constexpr int64_t kPeerRowAlignment = 16;  // bytes: of rows, and of all pointers
 inline constexpr int64_t kMostPeerRowBytes = 32768;
 
-// A box of many rows: for calls in turns (two), the rows of each peer and a flag for each. Zeroed once.
+// A box of many rows: for calls in turns (two), the rows of each peer. Zeroed once.
 struct PeerRowsBoxes {
   int32_t rank = 0;
   int32_t size = 2;                // of the group: 2 to kMostPeers
@@ -29,7 +29,7 @@ struct PeerRowsBoxes {
 };
 
 inline constexpr int64_t PeerRowsBytes(int32_t size, int64_t rows, int64_t row_bytes) {
-  return 2 * (int64_t{size} - 1) * rows * (row_bytes + static_cast<int64_t>(sizeof(uint32_t)));
+  return 2 * (int64_t{size} - 1) * rows * row_bytes;
 }
 
 // The part of a box that rank `from` fills in a call: calls of a row are counted by its epoch, and take turns.
@@ -38,11 +38,6 @@ FASTLLM_PEER_ROWS_FN int64_t PeerRowsPart(const PeerRowsBoxes& b, int32_t box, i
 }
 FASTLLM_PEER_ROWS_FN void* PeerRowAt(const PeerRowsBoxes& b, int32_t box, int32_t from, int64_t row, uint32_t epoch) {
   return static_cast<char*>(b.boxes[box]) + (PeerRowsPart(b, box, from, epoch) * b.rows + row) * b.row_bytes;
-}
-FASTLLM_PEER_ROWS_FN uint32_t* PeerRowFlag(const PeerRowsBoxes& b, int32_t box, int32_t from, int64_t row,
-                                           uint32_t epoch) {
-  char* const flags = static_cast<char*>(b.boxes[box]) + 2 * (int64_t{b.size} - 1) * b.rows * b.row_bytes;
-  return reinterpret_cast<uint32_t*>(flags) + PeerRowsPart(b, box, from, epoch) * b.rows + row;
 }
 
 // As peer_reduce_norm: residual += sum of the ranks' x; out = rms_norm(residual) * weight, rounded as the ops apart
@@ -55,7 +50,7 @@ struct PeerRowsNormParams {
 };
 using PeerRowsNormFn = void (*)(const PeerRowsNormParams&, const OpContext&);
 
-// Only in builds with FASTLLM_CUDA (cuda/launch/peer_reduce.cu), as CudaPeerReduce().
+// Only in builds with FASTLLM_CUDA (cuda/launch/peer_rows.cu), as CudaPeerReduce(); of two ranks.
 PeerRowsNormFn CudaPeerRowsNorm(DType dtype);
 
 }  // namespace fastllm::ops

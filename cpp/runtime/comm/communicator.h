@@ -20,6 +20,14 @@ inline constexpr int64_t CommTypeSize(CommType t) {
   return t == CommType::kByte ? 1 : t == CommType::kF32 || t == CommType::kI32 ? 4 : 2;
 }
 
+// Which of the two pieces that the rows of a step are cut into (Communicator::FirstPiece()).
+struct SumPiece {
+  int32_t index = -1;     // 0 or 1; -1: all rows, uncut
+  int64_t first_row = 0;  // among those of the step
+
+  bool some() const { return index >= 0; }
+};
+
 // Every rank of the group makes the same calls in the same order, from one thread (its worker). Pointers are of the
 // group's device. On a device the calls are put on context.stream and return at once, and can be captured in a graph;
 // on the CPU they return when the result is there.
@@ -47,6 +55,21 @@ class Communicator {
   virtual Status AllReduceNorm(const ops::OpContext& /*context*/, const ops::RmsNormParams& /*p*/, CommType /*type*/,
                                const ops::NextWeight& /*next*/) {
     return Status::Internal("this communicator has no sum with a norm");
+  }
+
+  // The same in two pieces of the rows, so that what ranks say of one is on its way while they compute the other.
+  // FirstPiece(): how many rows the first piece of a step has; 0: such a step is not cut. The same on all ranks. Each
+  // sum has both pieces, in this order: BeginSumNorm() when this rank's part of a piece is in x, EndSumNorm() before
+  // the next sum of that piece begins. The rows of p are the piece's, p.x is the x of its begin, which stays as it is
+  // until then; the result is that of AllReduceNorm(). Not captured in graphs.
+  virtual int64_t FirstPiece(int64_t /*rows*/, int64_t /*hidden*/, CommType /*type*/) const { return 0; }
+  virtual Status BeginSumNorm(const ops::OpContext& /*context*/, const SumPiece& /*piece*/, const void* /*x*/,
+                              int64_t /*rows*/, int64_t /*hidden*/, CommType /*type*/) {
+    return Status::Internal("this communicator has no sums in pieces");
+  }
+  virtual Status EndSumNorm(const ops::OpContext& /*context*/, const SumPiece& /*piece*/,
+                            const ops::RmsNormParams& /*p*/, CommType /*type*/) {
+    return Status::Internal("this communicator has no sums in pieces");
   }
 
   // The greedy tokens of rows of logits of which each rank has a part (contract/peer_argmax.h), where HasArgmax() says

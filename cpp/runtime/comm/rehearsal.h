@@ -29,6 +29,17 @@ class Rehearsal : public Communicator {
                        const ops::NextWeight& next) override {
     return live_ ? inner_->AllReduceNorm(context, p, type, next) : Status::Ok();
   }
+  int64_t FirstPiece(int64_t rows, int64_t hidden, CommType type) const override {
+    return inner_->FirstPiece(rows, hidden, type);
+  }
+  Status BeginSumNorm(const ops::OpContext& context, const SumPiece& piece, const void* x, int64_t rows, int64_t hidden,
+                      CommType type) override {
+    return live_ ? inner_->BeginSumNorm(context, piece, x, rows, hidden, type) : Status::Ok();
+  }
+  Status EndSumNorm(const ops::OpContext& context, const SumPiece& piece, const ops::RmsNormParams& p,
+                    CommType type) override {
+    return live_ ? inner_->EndSumNorm(context, piece, p, type) : Status::Ok();
+  }
   bool HasArgmax(int64_t rows) const override { return inner_->HasArgmax(rows); }
   Status Argmax(const ops::OpContext& context, const ArgmaxCall& call) override {
     return live_ ? inner_->Argmax(context, call) : Status::Ok();

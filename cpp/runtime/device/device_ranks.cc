@@ -49,6 +49,10 @@ Result<std::shared_ptr<Communicator>> JoinNccl(const Ranks& ranks) {
   return std::shared_ptr<Communicator>(std::move(nccl));
 }
 
+// Steps whose products of half of the rows are about as fast, and whose launches are not what they take; tiles of
+// products have up to as many rows.
+constexpr int64_t kLeastCutRows = 1024, kPieceRows = 256;
+
 JoinPlan PlanOf(const DeviceRanksOptions& o, const Ranks& ranks, const AnnounceFn& announce) {
   JoinPlan plan;
   plan.connect = JoinNccl;
@@ -64,6 +68,9 @@ JoinPlan PlanOf(const DeviceRanksOptions& o, const Ranks& ranks, const AnnounceF
   peers.rows = o.rows;
   peers.row_bytes = o.row_bytes;
   peers.rows_norm_of = ops::CudaPeerRowsNorm;
+  peers.least_cut_rows = kLeastCutRows;
+  peers.piece_rows = kPieceRows;
+  peers.piece_norm_of = ops::CudaPeerPieceNorm;
   return plan;
 }
 

@@ -11,6 +11,7 @@
 
 #include "ops/table/device.h"
 #include "runtime/comm/comm_call.h"
+#include "runtime/device/peer_pieces.h"
 #include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
@@ -19,16 +20,18 @@ namespace {
 // A rank's memory that the others write to. All ranks keep all boxes: who ends first may still be written to.
 struct Box {
   at::Tensor memory;
-  at::Tensor rows;  // of sums with a norm of many rows, if any
+  at::Tensor rows;    // of sums with a norm of many rows, if any
+  at::Tensor pieces;  // of those in pieces, if any
   int32_t device = 0;
 };
-
-// From here on the bytes of a sum with a norm count for more than the time of a flag.
-constexpr int64_t kLeastRowsBytes = int64_t{1} << 20;
 
 bool HasRows(const PeerOptions& o, int32_t size) {
   return size == 2 && o.rows_norm_of != nullptr && o.rows > 0 && o.row_bytes % ops::kPeerRowAlignment == 0 &&
          o.row_bytes > 0 && o.row_bytes <= ops::kMostPeerRowBytes;
+}
+
+bool HasPieces(const PeerOptions& o, int32_t size) {
+  return HasRows(o, size) && o.least_cut_rows > 1 && o.piece_norm_of != nullptr;
 }
 
 // A word in host memory that a device reads while its kernels run.
@@ -80,6 +83,7 @@ class PeerCommunicator : public Communicator {
     rows_.counts = Zeros(device, options.rows * static_cast<int64_t>(sizeof(uint32_t)), options);
     rows_.boxes.epochs = reinterpret_cast<uint32_t*>(rows_.counts.mutable_data_ptr());
     rows_.boxes.stop = stop_.get();
+    if (HasPieces(options, size())) MakePieces(device);
   }
 
   int32_t rank() const override { return rest_->rank(); }
@@ -111,14 +115,29 @@ class PeerCommunicator : public Communicator {
       return Status::Internal(options_.name + " has no sum with a norm for " + std::to_string(p.num_tokens) +
                               " rows of " + std::to_string(p.hidden));
     }
-    const int64_t bytes = int64_t{p.num_tokens} * p.hidden * CommTypeSize(type);
-    const bool units = FitsUnits(p.num_tokens, p.hidden, type);
-    if (FitsRows(p.num_tokens, p.hidden, type) && (!units || bytes >= kLeastRowsBytes)) {
+    if (FitsRows(p.num_tokens, p.hidden, type)) {
       rows_.norm[static_cast<size_t>(type)]({rows_.boxes, p, next}, context);
     } else {
       reduce_norm_[static_cast<size_t>(type)]({params_, p, next}, context);
     }
     return Status::Ok();
+  }
+  int64_t FirstPiece(int64_t rows, int64_t hidden, CommType type) const override {
+    if (pieces_ == nullptr || rows < options_.least_cut_rows || !pieces_->Fits(rows, hidden, type)) return 0;
+    const int64_t first = (rows / 2 + options_.piece_rows - 1) / options_.piece_rows * options_.piece_rows;
+    return first < rows ? first : 0;
+  }
+  Status BeginSumNorm(const ops::OpContext& context, const SumPiece& piece, const void* x, int64_t rows, int64_t hidden,
+                      CommType type) override {
+    FASTLLM_RETURN_IF_ERROR(broken());
+    if (pieces_ == nullptr) return Communicator::BeginSumNorm(context, piece, x, rows, hidden, type);
+    return pieces_->Begin(context, piece, x, rows, hidden, type);
+  }
+  Status EndSumNorm(const ops::OpContext& context, const SumPiece& piece, const ops::RmsNormParams& p,
+                    CommType type) override {
+    FASTLLM_RETURN_IF_ERROR(broken());
+    if (pieces_ == nullptr) return Communicator::EndSumNorm(context, piece, p, type);
+    return pieces_->End(context, piece, p, type);
   }
   bool HasArgmax(int64_t rows) const override {
     return options_.argmax != nullptr && rows <= ops::PeerBlocks(params_.capacity);
@@ -157,7 +176,21 @@ class PeerCommunicator : public Communicator {
     return broken_;
   }
 
+  // Once all have their boxes.
+  void Prepare() {
+    if (pieces_ != nullptr) pieces_->Prepare();
+  }
+
  private:
+  void MakePieces(const ops::DeviceApi& device) {
+    PeerPieceBoxes b{params_.rank, params_.size, options_.rows, options_.row_bytes, {}, stop_.get()};
+    for (size_t r = 0; r < boxes_.size(); ++r) b.boxes[r] = boxes_[r]->pieces.mutable_data_ptr();
+    PeerPieces::NormFns norms{};
+    for (const ops::DType t : {ops::DType::kF32, ops::DType::kF16, ops::DType::kBF16}) {
+      norms[static_cast<size_t>(t)] = options_.piece_norm_of(t);
+    }
+    pieces_ = std::make_unique<PeerPieces>(device, b, norms, options_.name);
+  }
   bool FitsUnits(int64_t rows, int64_t hidden, CommType type) const {
     if (type > CommType::kBF16 || reduce_norm_[static_cast<size_t>(type)] == nullptr) return false;
     // It is of one shot: between many ranks that writes too much.
@@ -183,6 +216,7 @@ class PeerCommunicator : public Communicator {
     at::Tensor counts;
     std::array<ops::PeerRowsNormFn, 3> norm{};
   } rows_;
+  std::unique_ptr<PeerPieces> pieces_;  // null: sums are not cut
   mutable std::mutex mutex_;
   Status broken_;
 };
@@ -209,6 +243,9 @@ Result<std::shared_ptr<Communicator>> MakePeerCommunicator(Communicator& host, s
   if (HasRows(options, size)) {
     box->rows = Zeros(*device, ops::PeerRowsBytes(size, options.rows, options.row_bytes), options);
   }
+  if (HasPieces(options, size)) {
+    box->pieces = Zeros(*device, PeerPieceBoxes::Bytes(size, options.rows, options.row_bytes), options);
+  }
   box->device = box->memory.is_cpu() ? 0 : box->memory.get_device();
   // Ranks are threads of one process, so what they tell each other is where they are.
   FASTLLM_ASSIGN_OR_RETURN(const auto places, Gather(host, &box));
@@ -222,6 +259,7 @@ Result<std::shared_ptr<Communicator>> MakePeerCommunicator(Communicator& host, s
   device->Synchronize(nullptr);  // a kernel of another rank may write as soon as that one has been told
   FASTLLM_ASSIGN_OR_RETURN(const auto all_reach, Gather(host, reaches));
   if (std::ranges::find(all_reach, 0) != all_reach.end()) return rest;
+  own->Prepare();
   return std::shared_ptr<Communicator>(std::move(own));
 }
 

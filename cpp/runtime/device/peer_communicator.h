@@ -9,6 +9,7 @@
 
 #include "fastllm/status.h"
 #include "ops/contract/peer_argmax.h"
+#include "ops/contract/peer_piece.h"
 #include "ops/contract/peer_reduce.h"
 #include "ops/contract/peer_rows.h"
 #include "ops/table/op_table.h"
@@ -30,6 +31,11 @@ struct PeerOptions {
   int64_t rows = 0;
   int64_t row_bytes = 0;
   std::function<ops::PeerRowsNormFn(ops::DType)> rows_norm_of;
+  // Those of at least `least_cut_rows` rows also in two pieces; the first is half of the rows, up to the next multiple
+  // of `piece_rows`. 0 or null: they are not cut.
+  int64_t least_cut_rows = 0;
+  int64_t piece_rows = 1;
+  std::function<ops::PeerPieceNormFn(ops::DType)> piece_norm_of;
 };
 
 // Joins: all ranks at one time, each from its thread. `host` has the same ranks in the same order and takes pointers to

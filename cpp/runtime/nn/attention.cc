@@ -2,12 +2,28 @@
 
 #include <cmath>
 
+#include "runtime/nn/pieces.h"
+
 namespace fastllm::runtime {
 namespace {
 
 // p moved on by elements of a size.
 void* Advance(void* p, int64_t elements, size_t element_size) {
   return static_cast<char*>(p) + elements * static_cast<int64_t>(element_size);
+}
+
+// y = layer(x), piece by piece where the sums over ranks before or after it are cut.
+void Project(const ForwardContext& ctx, const Linear& layer, const at::Tensor& x, const at::Tensor& y) {
+  const bool cut = InPieces(ctx, y.size(0), [&](const ForwardContext& piece, int64_t first, int64_t rows) {
+    layer.Forward(piece, RowsOf(x, first, rows), RowsOf(y, first, rows));
+  });
+  if (!cut) layer.Forward(ctx, x, y);
+}
+void Project(const ForwardContext& ctx, const Linear& layer, const NormedInput& in, const at::Tensor& y) {
+  const bool cut = InPieces(ctx, y.size(0), [&](const ForwardContext& piece, int64_t first, int64_t rows) {
+    layer.Forward(piece, PieceOf(in, first, rows).input(), RowsOf(y, first, rows));
+  });
+  if (!cut) layer.Forward(ctx, in, y);
 }
 
 AttentionShape WithHeads(AttentionShape s, const Slice& q, const Slice& kv) {
@@ -93,9 +109,9 @@ const at::Tensor& Attention::Attend(const ForwardContext& ctx, const at::Tensor&
 template <typename Input>
 void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
-  qkv_.Forward(ctx, x, qkv);
+  Project(ctx, qkv_, x, qkv);
   write_(CacheWrite(ctx, rotary, qkv), ctx.op);
-  o_.Forward(ctx, Attend(ctx, qkv), out);
+  Project(ctx, o_, Attend(ctx, qkv), out);
 }
 
 void Attention::ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, const NormedInput& x,
@@ -154,7 +170,7 @@ void Attention::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, c
 
 void Attention::ForwardNormed(const ForwardContext& ctx, const FusedOps& fused, const Rotary& rotary,
                               const at::Tensor& x, const at::Tensor& out) const {
-  o_.Forward(ctx, Attend(ctx, FusedQkv(ctx, fused, rotary, {x, x, x, shape_.norm_eps, /*normed=*/true})), out);
+  Project(ctx, o_, Attend(ctx, FusedQkv(ctx, fused, rotary, {x, x, x, shape_.norm_eps, /*normed=*/true})), out);
 }
 
 template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;

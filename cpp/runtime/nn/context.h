@@ -5,6 +5,7 @@
 
 #include "ops/contract/common.h"
 #include "ops/contract/kv_cache.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/tensor/scratch.h"
 
 namespace fastllm::runtime {
@@ -48,7 +49,10 @@ struct ForwardContext {
   const ops::KvCacheView* kv_layers = nullptr;  // [num_layers]
   Scratch* scratch = nullptr;
   ops::OpContext op;
+  bool cuts_sums = false;    // over ranks may be cut: the step is not captured
   bool defers_sums = false;  // over ranks: to the norm that takes what a block leaves
+  int64_t first_piece = 0;   // rows of the first of two pieces that these sums are cut into; 0: they are whole
+  SumPiece piece;            // that the tensors hold, where they hold one
 };
 
 }  // namespace fastllm::runtime

@@ -116,7 +116,9 @@ ops::Fp8Rows Linear::RoundToFp8(const ForwardContext& ctx, const at::Tensor& x) 
 }
 
 void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const {
-  if (!ctx.defers_sums) SumOverRanks(ranks_, ctx.op, y);
+  if (!ctx.defers_sums) return SumOverRanks(ranks_, ctx.op, y);
+  if (ranks_ == nullptr || !ctx.piece.some()) return;
+  ThrowIfError(ranks_->BeginSumNorm(ctx.op, ctx.piece, y.const_data_ptr(), y.size(0), y.size(1), CommTypeOf(y)));
 }
 
 void Linear::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const {

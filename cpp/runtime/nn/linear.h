@@ -62,7 +62,7 @@ class Linear {
   bool has_bias() const { return bias_ != nullptr; }
   // What this rank's product adds, or null.
   const void* bias() const { return adds_bias_ ? bias_->value.const_data_ptr() : nullptr; }
-  // Makes y, this rank's product, that of all ranks, unless the context defers that.
+  // Makes y, this rank's product, that of all ranks; where the context defers that, begins it for a piece.
   void AddRanks(const ForwardContext& ctx, const at::Tensor& y) const;
 
   // Whether the weight is whole and of the type of x, as the fused products want it.

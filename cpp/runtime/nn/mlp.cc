@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/nn/pieces.h"
 #include "runtime/tensor/tensors.h"
 
 namespace fastllm::runtime {
@@ -34,6 +35,11 @@ void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at:
 }
 
 void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const {
+  if (InPieces(ctx, out.size(0), [&](const ForwardContext& piece, int64_t first, int64_t rows) {
+        Forward(piece, PieceOf(in, first, rows).input(), RowsOf(out, first, rows));
+      })) {
+    return;
+  }
   if (!gate_up_.is_fp8()) {
     in.Make(ctx);
     return Forward(ctx, in.x, out);

@@ -1,5 +1,6 @@
 #include "runtime/nn/rms_norm.h"
 
+#include "runtime/nn/pieces.h"
 #include "runtime/nn/talk.h"
 
 namespace fastllm::runtime {
@@ -31,14 +32,23 @@ void RmsNorm::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::
 
 void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual,
                          const at::Tensor& out, const ops::NextWeight& next) const {
+  if (InPieces(ctx, x.size(0), [&](const ForwardContext& piece, int64_t first, int64_t rows) {
+        AddForward(piece, RowsOf(x, first, rows), RowsOf(residual, first, rows), RowsOf(out, first, rows));
+      })) {
+    return;
+  }
   ops::RmsNormParams p = Params(*weight_, eps_, x, out);
   p.residual = residual.data_ptr();
+  if (ctx.piece.some()) return ThrowIfError(ranks_->EndSumNorm(ctx.op, ctx.piece, p, CommTypeOf(x)));
   if (ctx.defers_sums) return ThrowIfError(ranks_->AllReduceNorm(ctx.op, p, CommTypeOf(x), next));
   fn_(p, ctx.op);
 }
 
-bool RmsNorm::SumsRanks(const at::Tensor& x) const {
-  return ranks_ != nullptr && ranks_->HasSumNorm(x.size(0), weight_->rows(), CommTypeOf(x));
+void RmsNorm::DeferSums(ForwardContext* ctx, const at::Tensor& x) const {
+  if (ranks_ == nullptr) return;
+  const CommType type = CommTypeOf(x);
+  if (ctx->cuts_sums) ctx->first_piece = ranks_->FirstPiece(x.size(0), weight_->rows(), type);
+  ctx->defers_sums = ctx->first_piece > 0 || ranks_->HasSumNorm(x.size(0), weight_->rows(), type);
 }
 
 void RmsNorm::Fp8Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor* residual,

@@ -20,12 +20,13 @@ class RmsNorm {
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
 
   // residual += x; out = norm(residual). In place on residual; out may be x. Where the context defers sums, x is this
-  // rank's part and what is added is the sum over the ranks; only where SumsRanks() says so, which is the same for all
-  // norms of a model; `next` is the weight of the product that comes then.
+  // rank's part and what is added is the sum over the ranks; `next` is the weight of the product that comes then.
   void AddForward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
                   const ops::NextWeight& next = {}) const;
 
-  bool SumsRanks(const at::Tensor& x) const;
+  // Lets the context defer sums of activations like x, and cut them, where the ranks have them with a norm. The same
+  // for all norms of a model.
+  void DeferSums(ForwardContext* ctx, const at::Tensor& x) const;
 
   const void* gain() const { return weight_->value.const_data_ptr(); }
   float eps() const { return eps_; }

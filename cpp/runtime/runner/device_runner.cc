@@ -101,8 +101,9 @@ bool DeviceRunner::WantsSampled(const StageShape& shape) const {
 }
 
 // Ids and tables from the stage, then the hidden states of all tokens, or of those that sample.
-at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step, bool sampled) {
+at::Tensor DeviceRunner::EnqueueModel(const StagedStep& step, bool sampled, bool cuts_sums) {
   const StageLayout& o = step.layout;
+  context_.cuts_sums = cuts_sums;
   // The plan of attention is of all tokens.
   context_.wanted = sampled ? WantedRows{Staged<int32_t>(o.logit_rows), nullptr, step.shape.samples} : WantedRows();
   ops::FeedTokensParams f;
@@ -171,7 +172,7 @@ void DeviceRunner::RunGraph(const StagedStep& step, const ops::AttentionPlanSize
 // Behind the copy of the stage.
 void DeviceRunner::EnqueueStep(const StagedStep& step, bool captured) {
   const bool sampled = !captured && WantsSampled(step.shape);
-  const at::Tensor hidden = EnqueueModel(step, sampled);
+  const at::Tensor hidden = EnqueueModel(step, sampled, /*cuts_sums=*/!captured);
   if (step.shape.samples == 0) return;
   EnqueueTokens(step,
                 sampled ? hidden : GatherRows(hidden, Staged<int32_t>(step.layout.logit_rows), step.shape.samples));

@@ -130,7 +130,7 @@ class DeviceRunner : public StepRunner {
   ops::AttentionPlanSize PlanAttention(const StagedStep& step, char* host, const ops::AttentionPlanSize& launch) const;
   void SetInput(const StagedStep& step, const ops::AttentionPlanSize& plan);
   Status CompareWithRanks(uint64_t step_id, const StagedStep& step, const char* host) const;
-  at::Tensor EnqueueModel(const StagedStep& step, bool sampled = false);
+  at::Tensor EnqueueModel(const StagedStep& step, bool sampled = false, bool cuts_sums = true);
   bool WantsSampled(const StageShape& shape) const;
   void EnqueueTokens(const StagedStep& step, const at::Tensor& picked);
   void EnqueueSampling(const StagedStep& step, const at::Tensor& logits);

@@ -69,7 +69,8 @@ void DeviceRunner::DryStep(const DryShape& dry, bool asks, bool makes_room) {
   // Both ways of the last layer: graphs compute all its rows, and of a model with one layer no other has made room.
   const bool sampled = makes_room ? net_.ranks.topology.world() == 1 : WantsSampled(shape);
   if (makes_room && sampled) EnqueueModel(step, /*sampled=*/false);
-  const at::Tensor hidden = EnqueueModel(step, sampled);
+  // Whole steps need the most room.
+  const at::Tensor hidden = EnqueueModel(step, sampled, /*cuts_sums=*/!makes_room);
   // Room also for steps that gather.
   const at::Tensor& gathered = net_.scratch.Rows(net_.gather_slot, dry.seqs);
   if (!sampled) GatherRows(hidden, Staged<int32_t>(step.layout.logit_rows), dry.seqs);

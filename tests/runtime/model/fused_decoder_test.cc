@@ -24,7 +24,7 @@ struct Step {
 };
 
 // Two prompts, of 7 and 4 tokens, in one step.
-Step RunOnce(const ModelConfig& config, bool fuse, const Ranks& ranks = {}) {
+Step RunOnce(const ModelConfig& config, bool fuse, const Ranks& ranks = {}, bool cuts_sums = false) {
   const int32_t kv_heads = config.num_kv_heads / ranks.topology.sizes.tensor;
   ParamSet params;
   Scratch scratch;
@@ -59,6 +59,7 @@ Step RunOnce(const ModelConfig& config, bool fuse, const Ranks& ranks = {}) {
                2};
   ctx.kv_layers = layers.data();
   ctx.scratch = &scratch;
+  ctx.cuts_sums = cuts_sums;
   const at::Tensor& logits = model->Logits(ctx, model->Forward(ctx));
   step.logits.assign(DataOf<const float>(logits), DataOf<const float>(logits) + logits.numel());
   return step;
@@ -108,8 +109,9 @@ TEST(FusedDecoder, InterleavedRotation) {
   Compare(c, false);
 }
 
-// Two ranks, whose sums go with the norms: rank 0's logits, which are all ranks'.
-Step RunAsTwo(const ModelConfig& config, bool fuse) {
+// Two ranks, whose sums go with the norms: rank 0's logits, which are all ranks'. piece_rows: in pieces of so many
+// rows.
+Step RunAsTwo(const ModelConfig& config, bool fuse, int64_t piece_rows = 0) {
   auto hub = MemoryHub::Create({2}, std::chrono::seconds(60));
   EXPECT_TRUE(hub.ok());
   Step steps[2];
@@ -120,11 +122,17 @@ Step RunAsTwo(const ModelConfig& config, bool fuse) {
         Ranks ranks = (*hub)->RanksOf(r);
         PeerOptions options = testing::PeersOnThreads(r);
         options.most_bytes = 1 << 16;  // room for a row in a block of units
+        if (piece_rows > 0) {
+          options.rows = kTokens;
+          options.row_bytes = config.hidden_size * static_cast<int64_t>(sizeof(float));
+          options.least_cut_rows = 2;
+          options.piece_rows = piece_rows;
+        }
         auto made = MakePeerCommunicator(*ranks.tensor, ranks.tensor, options);
         ASSERT_TRUE(made.ok()) << made.status().ToString();
         ranks.tensor = *made;
         EXPECT_TRUE(ranks.tensor->HasSumNorm(kTokens, config.hidden_size, CommType::kF32));
-        steps[r] = RunOnce(config, fuse, ranks);
+        steps[r] = RunOnce(config, fuse, ranks, piece_rows > 0);
       });
     }
   }
@@ -142,6 +150,21 @@ TEST(FusedDecoder, RanksFuseWhatIsBetweenTheirSums) {
     ExpectNear(fused.cache, plain.cache);
     // Sums in another order, as above; heads with norms are not for the op.
     EXPECT_EQ(fused.logits == plain.logits, qk_norm);
+  }
+}
+
+// Whatever the pieces, and with blocks that share an op between their sums.
+TEST(FusedDecoder, SumsInPiecesHaveTheBitsOfWholeOnes) {
+  ModelConfig c = Config();
+  for (const bool fuse : {false, true}) {
+    const Step whole = RunAsTwo(c, fuse);
+    for (const int64_t piece_rows : {1, 4, 7, 10}) {
+      testing::num_pieces = 0;
+      const Step cut = RunAsTwo(c, fuse, piece_rows);
+      EXPECT_EQ(testing::num_pieces, 2 * 2 * 2 * c.num_layers);  // ranks, pieces, sums of a layer
+      EXPECT_EQ(cut.logits, whole.logits) << piece_rows;
+      EXPECT_EQ(cut.cache, whole.cache) << piece_rows;
+    }
   }
 }
 

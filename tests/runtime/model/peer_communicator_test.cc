@@ -125,6 +125,127 @@ TEST_P(PeerSizes, SumsWithANormAreThoseOfTheOpsApart) {
       WithRows);
 }
 
+// The same boxes, for sums of 4 rows and more also in pieces.
+PeerOptions WithPieces(int32_t rank, int64_t piece_rows) {
+  PeerOptions o = WithRows(rank);
+  o.least_cut_rows = 4;
+  o.piece_rows = piece_rows;
+  return o;
+}
+
+// Of a step: activations, residual, and the norm that takes them.
+struct Sum {
+  Sum(int32_t rank, int32_t of, int32_t num_rows)
+      : x(Values(rank * 100 + of, int64_t{num_rows} * 16)), rows(num_rows) {}
+  ops::RmsNormParams Rows(int64_t first, int64_t count, std::vector<float>* residual, const std::vector<float>& gain) {
+    float* const from = x.data() + first * 16;
+    return {from, from, residual->data() + first * 16, gain.data(), static_cast<int32_t>(count), 16};
+  }
+  std::vector<float> x;
+  int32_t rows;
+};
+
+// As blocks do it: a piece is computed, and its sum begun, while the other's is under way. A step of each number of
+// rows has six sums.
+TEST(PeerCommunicatorTest, SumsInPiecesHaveTheBitsOfWholeOnes) {
+  for (const int64_t piece_rows : {1, 3, 8}) {
+    OnAll(
+        2,
+        [&](const Ptr& ranks, Counting&) {
+          const std::vector<float> gain = Values(99, 16);
+          EXPECT_EQ(ranks->FirstPiece(3, 16, CommType::kF32), 0);
+          EXPECT_EQ(ranks->FirstPiece(41, 16, CommType::kF32), 0);
+          EXPECT_EQ(ranks->FirstPiece(40, 8, CommType::kF32), 0);
+          EXPECT_EQ(ranks->FirstPiece(40, 16, CommType::kI32), 0);
+          for (const int32_t rows : {40, 16, 17, 33, 40}) {
+            const int64_t first = ranks->FirstPiece(rows, 16, CommType::kF32);
+            ASSERT_GE(first, rows / 2);
+            ASSERT_LT(first, rows);
+            EXPECT_EQ(first % piece_rows, 0);
+            std::vector<float> whole = Values(50, int64_t{rows} * 16), cut = whole;
+            const SumPiece pieces[] = {{0, 0}, {1, first}};
+            const int64_t counts[] = {first, rows - first};
+            std::vector<Sum> sums;
+            for (int32_t s = 0; s < 6; ++s) sums.emplace_back(ranks->rank(), s, rows);
+            const auto begin = [&](int32_t s, int32_t i) {
+              return ranks->BeginSumNorm({}, pieces[i], sums[s].x.data() + pieces[i].first_row * 16, counts[i], 16,
+                                         CommType::kF32);
+            };
+            for (int32_t i = 0; i < 2; ++i) ASSERT_TRUE(begin(0, i).ok());
+            for (int32_t s = 0; s < 6; ++s) {
+              Sum wanted(ranks->rank(), s, rows);
+              ASSERT_TRUE(ranks->AllReduceNorm({}, wanted.Rows(0, rows, &whole, gain), CommType::kF32, {}).ok());
+              for (int32_t i = 0; i < 2; ++i) {
+                const auto p = sums[s].Rows(pieces[i].first_row, counts[i], &cut, gain);
+                ASSERT_TRUE(ranks->EndSumNorm({}, pieces[i], p, CommType::kF32).ok());
+                const bool last = s == 5;
+                ASSERT_TRUE(last || begin(s + 1, i).ok());
+              }
+              EXPECT_EQ(cut, whole) << rows << " rows, sum " << s;
+              EXPECT_EQ(sums[s].x, wanted.x) << rows << " rows, sum " << s;
+            }
+          }
+        },
+        [&](int32_t rank) { return WithPieces(rank, piece_rows); });
+  }
+}
+
+TEST(PeerCommunicatorTest, PiecesOutOfTurnAreRefused) {
+  const auto options = [](int32_t rank) { return WithPieces(rank, 1); };
+  const auto work = [](const Ptr& ranks, Counting&) {
+    std::vector<float> x(40 * 16), residual(40 * 16), gain(16);
+    const ops::RmsNormParams p{x.data(), x.data(), residual.data(), gain.data(), 4, 16};
+    const auto begin = [&](const SumPiece& piece, int64_t rows) {
+      return ranks->BeginSumNorm({}, piece, x.data(), rows, 16, CommType::kF32);
+    };
+    const auto end = [&](const SumPiece& piece) { return ranks->EndSumNorm({}, piece, p, CommType::kF32); };
+    EXPECT_NE(end({0, 0}).message().find("has not begun"), std::string::npos);
+    for (const SumPiece& wrong : {SumPiece{}, SumPiece{2, 0}, SumPiece{1, -1}, SumPiece{1, 37}}) {
+      EXPECT_EQ(begin(wrong, 4).code(), StatusCode::kInternal);
+    }
+    EXPECT_EQ(begin({0, 0}, 0).code(), StatusCode::kInternal);
+    ASSERT_TRUE(begin({0, 0}, 4).ok());
+    EXPECT_NE(begin({0, 0}, 4).message().find("before the last ended"), std::string::npos);
+    EXPECT_EQ(end({1, 0}).code(), StatusCode::kInternal);
+    EXPECT_EQ(end({0, 1}).code(), StatusCode::kInternal);
+    EXPECT_TRUE(end({0, 0}).ok());
+  };
+  OnAll(2, work, options);
+  OnAll(2, [](const Ptr& ranks, Counting&) {  // without boxes for them
+    EXPECT_EQ(ranks->FirstPiece(40, 16, CommType::kF32), 0);
+    EXPECT_EQ(ranks->BeginSumNorm({}, {0, 0}, nullptr, 4, 16, CommType::kF32).code(), StatusCode::kInternal);
+    EXPECT_EQ(ranks->EndSumNorm({}, {0, 0}, {}, CommType::kF32).code(), StatusCode::kInternal);
+  });
+}
+
+TEST(PeerCommunicatorTest, AbortEndsTheWaitForAPiece) {
+  const auto options = [](int32_t rank) { return WithPieces(rank, 1); };
+  const auto work = [](const Ptr& ranks, Counting&) {
+    std::vector<float> x(8 * 16), residual(8 * 16), gain(16);
+    const Status why = Status::Unavailable("rank 0 has gone");
+    const auto begin = [&](int32_t i) {
+      return ranks->BeginSumNorm({}, {i, 4 * i}, x.data() + i * 4 * 16, 4, 16, CommType::kF32);
+    };
+    const auto end = [&](int32_t i) {
+      const int64_t at = int64_t{i} * 4 * 16;
+      return ranks->EndSumNorm({}, {i, 4 * i}, {x.data() + at, x.data() + at, residual.data() + at, gain.data(), 4, 16},
+                               CommType::kF32);
+    };
+    ASSERT_TRUE(begin(0).ok());
+    if (ranks->rank() == 0) {
+      ranks->Abort(why);  // between its pieces
+    } else {
+      ASSERT_TRUE(begin(1).ok());
+      EXPECT_TRUE(end(0).ok());
+      std::jthread other([&] { ranks->Abort(why); });
+      static_cast<void>(end(1));  // of which rank 0 never tells
+    }
+    EXPECT_EQ(begin(1).message(), why.message());
+    EXPECT_EQ(end(1).message(), why.message());
+  };
+  OnAll(2, work, options);
+}
+
 TEST(PeerCommunicatorTest, WhereOneDoesNotReachAnotherAllDoWithout) {
   const auto one_far = [](int32_t rank) {
     PeerOptions o = PeersOnThreads(rank);

@@ -62,6 +62,14 @@ inline void RowsNormOnThreads(const ops::PeerRowsNormParams& p, const ops::OpCon
   ops::peer_threads::RowsNorm<T>(p);
 }
 
+inline std::atomic<int> num_pieces{0};  // of sums, ended by all ranks
+
+template <typename T>
+inline void PieceNormOnThreads(const ops::PeerPieceNormParams& p, const ops::OpContext&) {
+  ++num_pieces;
+  ops::peer_threads::PieceNorm<T>(p);
+}
+
 inline std::atomic<int> num_picks{0};  // calls of all ranks
 
 inline void ArgmaxOnThreads(const ops::PeerArgmaxParams& p, const ops::OpContext&) {
@@ -81,6 +89,9 @@ inline PeerOptions PeersOnThreads(int32_t rank) {
   };
   o.rows_norm_of = [](ops::DType t) -> ops::PeerRowsNormFn {
     return t == ops::DType::kF32 ? &RowsNormOnThreads<float> : &RowsNormOnThreads<ops::peer_threads::Bf16>;
+  };
+  o.piece_norm_of = [](ops::DType t) -> ops::PeerPieceNormFn {
+    return t == ops::DType::kF32 ? &PieceNormOnThreads<float> : &PieceNormOnThreads<ops::peer_threads::Bf16>;
   };
   o.argmax = ArgmaxOnThreads;
   o.reach = [](int32_t device) { return device == 0; };

@@ -77,7 +77,7 @@ class DenseDecoder : public Model {
     }
     if (CanFuse(x)) return Wanted(ctx, ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true}));
     ForwardContext inner = ctx;
-    inner.defers_sums = embed_ && norm_ && !layers_.empty() && norm_->SumsRanks(x);
+    if (embed_ && norm_ && !layers_.empty()) norm_->DeferSums(&inner, x);
     const bool few = inner.defers_sums && (!x.is_cuda() || x.size(0) <= kMostFusedRows);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const DecoderLayer& layer = layers_[i];
