@@ -52,25 +52,43 @@ class Watched : public StepRunner {
   int steps_ = 0;
 };
 
+// Sums in pieces, from two rows on: one call after another of rank 1's ends of pieces until the board is on fire there.
+std::atomic<int> calls_left{0};
+
+void PieceNormOnFire(const ops::PeerPieceNormParams& p, const ops::OpContext& context) {
+  if (p.rank == 1 && --calls_left < 0) throw std::runtime_error("the board is on fire");
+  testing::PieceNormOnThreads<float>(p, context);
+}
+
+PeerOptions InPieces(int32_t rank) {
+  PeerOptions o = testing::PeersOnThreads(rank);
+  o.rows = Options({"", {}}).sched.max_num_batched_tokens;
+  o.row_bytes = Source().config.hidden_size * static_cast<int64_t>(sizeof(float));
+  o.least_cut_rows = 2;
+  o.piece_rows = 3;
+  o.piece_norm_of = [](ops::DType) { return &PieceNormOnFire; };
+  return o;
+}
+
 struct Witness {
   std::mutex mutex;
   std::vector<std::shared_ptr<Counting>> rests;
   std::atomic<int> ended{0};
 };
 
-std::unique_ptr<EngineCore> Engine(const Mode& mode, Witness* witness, bool device_runner, int32_t throws = -1) {
+std::unique_ptr<EngineCore> Engine(const Mode& mode, Witness* witness, bool device_runner, int32_t throws = -1,
+                                   PeerOptions (*peers)(int32_t) = testing::PeersOnThreads) {
   RankThreadsOptions threads;
   threads.sizes = mode.sizes;
   threads.timeout = seconds(60);
-  threads.join = [witness](Ranks* ranks, const AnnounceFn&) -> Status {
+  threads.join = [witness, peers](Ranks* ranks, const AnnounceFn&) -> Status {
     EXPECT_EQ(ranks->host, ranks->tensor);
     const auto rest = std::make_shared<Counting>(ranks->tensor);
     {
       const std::lock_guard lock(witness->mutex);
       witness->rests.push_back(rest);
     }
-    FASTLLM_ASSIGN_OR_RETURN(
-        ranks->tensor, MakePeerCommunicator(*ranks->host, rest, testing::PeersOnThreads(ranks->topology.tp_rank())));
+    FASTLLM_ASSIGN_OR_RETURN(ranks->tensor, MakePeerCommunicator(*ranks->host, rest, peers(ranks->topology.tp_rank())));
     return Status::Ok();
   };
   threads.make_runner = [=](ModelSource source, const RunnerOptions& options, PhaseSeconds* phases) {
@@ -80,7 +98,8 @@ std::unique_ptr<EngineCore> Engine(const Mode& mode, Witness* witness, bool devi
     return Result<std::unique_ptr<StepRunner>>(
         std::make_unique<Watched>(std::move(runner).value(), own, &witness->ended));
   };
-  const RunnerOptions options = Options(mode);
+  RunnerOptions options = Options(mode);
+  options.enforce_eager = peers == InPieces;  // sums of captured steps, and of those that may become so, are whole
   auto executor = MakeThreadsExecutor(Source(), options, threads, nullptr);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
   return std::make_unique<EngineCore>(options.sched, options.kv, std::move(executor).value(), nullptr);
@@ -132,9 +151,8 @@ TEST(JoinedRanksTest, RanksPickGreedyTokensFromTheirPartsOfTheLogits) {
   }
 }
 
-TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
-  Witness witness;
-  auto engine = Engine({"", {3}}, &witness, false, 1);
+// The reason why the engine has failed, of requests that were given to it.
+Status WhyItFailed(EngineCore* engine) {
   for (int32_t i = 0; i < 3; ++i) {
     if (!engine->Add(MakeRequest(i)).ok()) break;
   }
@@ -144,9 +162,43 @@ TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
       if (d.finish_reason == FinishReason::kError) why = {d.error_code, d.error};
     }
   }
+  return why;
+}
+
+TEST(JoinedRanksTest, AFailureEndsThoseWhoWaitInASum) {
+  Witness witness;
+  auto engine = Engine({"", {3}}, &witness, false, 1);
+  const Status why = WhyItFailed(engine.get());
   EXPECT_NE(why.message().find("rank 1 (tp 1, pp 0): the board is on fire"), std::string::npos) << why.message();
   engine.reset();
   EXPECT_EQ(witness.ended, 3);  // none is left behind
+}
+
+TEST(JoinedRanksTest, StepsInPiecesGiveTheTokensOfWholeOnes) {
+  calls_left = 1 << 30;
+  Witness whole, cut;
+  const Mode mode{"", {2}};
+  const auto wanted = RunAll(Engine(mode, &whole, /*device_runner=*/true).get());
+  testing::num_pieces = 0;
+  const auto got = RunAll(Engine(mode, &cut, /*device_runner=*/true, -1, InPieces).get());
+  for (const auto& [id, o] : wanted) EXPECT_EQ(got.at(id).ids, o.ids) << "request " << id;
+  EXPECT_GE(testing::num_pieces, 2 * 2 * 2 * Source().config.num_layers);  // ranks, pieces, sums of a layer: a step's
+}
+
+// Wherever in a step: in the first piece of a sum and in the second.
+TEST(JoinedRanksTest, ARankThatFailsWithinAPieceEndsTheOther) {
+  for (const int calls : {0, 1, 2, 7}) {
+    calls_left = calls;
+    Witness witness;
+    auto engine = Engine({"", {2}}, &witness, /*device_runner=*/true, -1, InPieces);
+    const auto begin = std::chrono::steady_clock::now();
+    const Status why = WhyItFailed(engine.get());
+    EXPECT_NE(why.message().find("rank 1 (tp 1, pp 0): step failed: the board is on fire"), std::string::npos)
+        << why.message();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));  // and not after the timeout of a step
+    engine.reset();
+    EXPECT_EQ(witness.ended, 2);
+  }
 }
 
 // Nothing may be asked of a device once others wait for it, so not for the first request with penalties either.
