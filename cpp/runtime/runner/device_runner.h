@@ -117,7 +117,7 @@ class DeviceRunner : public StepRunner {
   // asks: with penalties, where there are tallies, and logprobs.
   // makes_room: of the largest step, so that every buffer has its size for whatever step comes.
   void DryStep(const DryShape& shape, bool asks = false, bool makes_room = false);
-  void DryDecode(int32_t seqs);
+  void DryDecode(int32_t seqs, bool greedy);
   void Rehearse();
   void RehearseTallies();
   void CaptureAhead();

@@ -47,13 +47,16 @@ void DeviceRunner::RehearseTallies() {
   for (const int32_t seqs : {1, MostDrySeqs(batch_.limits())}) DryStep({seqs, seqs}, /*asks=*/true);
 }
 
-// Graphs of decode steps, once the KV cache is where it stays. One rank alone: others would have to capture in step.
+// Graphs of decode steps, once the KV cache is where it stays, on all ranks; where ranks pick greedy tokens together,
+// of both ways to draw. Ranks go on together, the first time when all have their memory.
 void DeviceRunner::CaptureAhead() {
-  if (graphs_ == nullptr || !graphs_->captures() || net_.ranks.topology.world() > 1) return;
+  if (graphs_ == nullptr || !graphs_->captures()) return;
+  if (net_.ranks.topology.world() > 1 && net_.ranks.host == nullptr) return;  // they could not ask each other
   const Clock::time_point end = Clock::now() + kMostCapturing;
   for (const int32_t size : DecodeLadder(MostDrySeqs(batch_.limits()))) {
-    if (Clock::now() >= end) return;
-    DryDecode(size);
+    if (!AllSay(Clock::now() < end)) return;
+    DryDecode(size, /*greedy=*/true);
+    if (net_.model->CanPick(size)) DryDecode(size, /*greedy=*/false);
   }
 }
 
@@ -81,11 +84,12 @@ void DeviceRunner::DryStep(const DryShape& dry, bool asks, bool makes_room) {
 }
 
 // One token of each of `seqs` sequences, as a graph.
-void DeviceRunner::DryDecode(int32_t seqs) {
+void DeviceRunner::DryDecode(int32_t seqs, bool greedy) {
   const StageShape shape = GraphShape({seqs, seqs, seqs, 0}, /*decode=*/true);
   if (shape.tokens == 0) return;
   Slot& slot = NextSlot();
-  const StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  step.greedy = greedy;
   const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(shape, true, /*decodes=*/true));
   SetInput(step, plan);
   void* const stream = context_.op.stream;

@@ -100,7 +100,10 @@ class CapturingHost : public testing::IdleDevice {
   }
   void Zero(void* memory, size_t bytes, void* stream) const override { ops::HostDevice().Zero(memory, bytes, stream); }
   bool has_graphs() const override { return graphs; }
-  void BeginCapture(void*) const override { ++captures; }
+  void BeginCapture(void*) const override {
+    ++captures;
+    std::this_thread::sleep_for(capture_time);
+  }
   void* EndCapture(void*) const override { return &token; }
   void LaunchGraph(void*, void*) const override { ++launches; }
 
@@ -108,6 +111,7 @@ class CapturingHost : public testing::IdleDevice {
   int64_t graph_bytes = 0;
   bool graphs = true;
   std::chrono::milliseconds step_time{0};  // until something is captured
+  std::chrono::milliseconds capture_time{0};
   mutable char token = 0;
   mutable int captures = 0;
   mutable int launches = 0;
@@ -247,6 +251,38 @@ Status RunDecodes(DeviceRunner& runner) {
   return Status::Ok();
 }
 
+// Two ranks in threads, whose devices have room for as many graphs as they like; the time of one is up at once.
+TEST(DeviceRunnerWarm, RanksCaptureDecodeStepsAheadTogether) {
+  for (const bool hurried : {false, true}) {
+    auto hub = MemoryHub::Create({2}, std::chrono::seconds(60));
+    ASSERT_TRUE(hub.ok());
+    RankTeam team(std::move(hub).value(), 2);
+    std::vector<CapturingHost> devices(2);
+    if (hurried) devices[1].capture_time = std::chrono::milliseconds(1200);
+    std::vector<std::unique_ptr<DeviceRunner>> runners(2);
+    const auto load = [&](int32_t rank) -> Status {
+      RunnerOptions options = testing::ranked::Options({"", {2}});
+      options.ranks = team.hub().RanksOf(rank);
+      options.ranks.host = options.ranks.tensor;
+      options.device = &devices[rank];
+      FASTLLM_ASSIGN_OR_RETURN(runners[rank], DeviceRunner::Create(testing::ranked::Source(), options, nullptr));
+      return Status::Ok();
+    };
+    ASSERT_TRUE(team.Run(load, std::chrono::seconds(60)).ok());
+    const auto all = static_cast<int32_t>(DecodeLadder(testing::ranked::Options({"", {2}}).sched.max_num_seqs).size());
+    EXPECT_GT(all, 2);
+    for (const auto& runner : runners) EXPECT_EQ(runner->num_captured_graphs(), hurried ? 1 : all);
+    const auto first = [&](int32_t rank) { return testing::Step(*runners[rank], OneDecode(1)).status; };
+    EXPECT_TRUE(team.Run(first, std::chrono::seconds(60)).ok());
+    for (const CapturingHost& device : devices) EXPECT_EQ(device.captures, hurried ? 1 : all);  // it was a replay
+    const auto end = [&](int32_t rank) {
+      runners[rank].reset();
+      return Status::Ok();
+    };
+    EXPECT_TRUE(team.Run(end, std::chrono::seconds(60)).ok());
+  }
+}
+
 // A step is captured by all or by none: whose calls are in a graph waits for those of the others.
 TEST(DeviceRunnerWarm, RanksCaptureTheSameStepsThoughOneIsShortOfMemory) {
   auto hub = MemoryHub::Create({2}, std::chrono::seconds(60));
@@ -269,7 +305,8 @@ TEST(DeviceRunnerWarm, RanksCaptureTheSameStepsThoughOneIsShortOfMemory) {
   });
   ASSERT_TRUE(loaded.ok()) << loaded.ToString();
   EXPECT_EQ(devices[0].steps, devices[1].steps);
-  EXPECT_GT(devices[0].steps, LargestAndShortOnes());  // with those of penalties and logprobs
+  EXPECT_GT(devices[0].steps, LargestAndShortOnes());                         // with those of penalties and logprobs
+  for (const CapturingHost& device : devices) EXPECT_EQ(device.captures, 3);  // ahead, until one has no room
   const Status ran = each([&](int32_t rank) { return RunDecodes(*runners[rank]); });
   EXPECT_TRUE(ran.ok()) << ran.ToString();
   for (const CapturingHost& device : devices) EXPECT_EQ(device.captures, 3);
