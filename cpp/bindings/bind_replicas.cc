@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <cstdint>
 
 #include "bindings/engine_class.h"
@@ -28,6 +29,11 @@ void BindReplicas(py::module_& m, EngineClass* engine) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   (*engine)
       .def("replicas", &Engine::replicas, no_gil, "ReplicaInfo of each engine behind this one; of itself if it is one.")
+      .def(
+          "await_serving",
+          [](Engine& e, int64_t timeout_ms) { ThrowIfError(e.AwaitServing(std::chrono::milliseconds(timeout_ms))); },
+          py::arg("timeout_ms"), no_gil,
+          "Returns when requests are taken: at once, or when a replica that failed has been made anew.")
       .def(
           "drain_replica", [](Engine& e, int32_t replica) { ThrowIfError(e.DrainReplica(replica)); },
           py::arg("replica"), no_gil, "It takes no more requests; what it has runs to its end.")

@@ -177,6 +177,13 @@ class LLM:
     def is_sleeping(self) -> bool:
         return self._engine.stats().asleep
 
+    def await_serving(self, timeout: float) -> None:
+        """Returns when requests are taken: at once, or with restart_failed_engine when a failed engine is there again.
+
+        Raises FastLLMError when that takes longer than `timeout` seconds, or nothing makes the engine anew.
+        """
+        self._engine.await_serving(int(timeout * 1000))
+
     def reset_prefix_cache(self) -> None:
         """Forgets all cached prefixes; InvalidStateError while a request holds blocks."""
         self._engine.reset_prefix_cache()

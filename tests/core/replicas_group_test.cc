@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,28 @@ TEST_F(EngineGroupTest, AFailedReplicaLosesItsRequestsAndIsMadeAnew) {
   EXPECT_EQ(Take(1)[0].request_id, next);
   makers_.at(1).Say({News(1)});
   EXPECT_EQ(Take(1)[0].request_id, kept);
+}
+
+TEST_F(EngineGroupTest, WhoWaitsForAReplicaHearsWhenItIsThere) {
+  EXPECT_TRUE(group_->AwaitServing(milliseconds(0)).ok());  // one serves
+  makers_.Refuse(1 << 30);
+  for (const int32_t replica : {0, 1}) makers_.at(replica).Fail("fell over");
+  const Status late = group_->AwaitServing(milliseconds(20));
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(late.message().find("0 is failed ("), std::string::npos) << late.message();
+  EXPECT_NE(late.message().find("; waited for 20 ms"), std::string::npos) << late.message();
+  std::thread repair([&] { makers_.Refuse(0); });
+  EXPECT_TRUE(group_->AwaitServing(std::chrono::seconds(60)).ok());
+  EXPECT_TRUE(group_->health().ok());
+  repair.join();
+}
+
+TEST_F(EngineGroupTest, WhoWaitsForAReplicaHearsOfTheEnd) {
+  makers_.Refuse(1 << 30);
+  for (const int32_t replica : {0, 1}) makers_.at(replica).Fail("fell over");
+  std::thread end([&] { group_->Shutdown(); });
+  EXPECT_EQ(group_->AwaitServing(std::chrono::seconds(60)).code(), StatusCode::kUnavailable);
+  end.join();
 }
 
 TEST_F(EngineGroupTest, AReplicaThatCannotBeMadeIsTriedAgain) {

@@ -7,6 +7,7 @@ Needs two GPUs, torch, transformers and cupy; not a pytest file. Exit status 0 w
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import threading
@@ -31,18 +32,20 @@ def check_rank_logits(case: str, folder: Path, ids: list[int]) -> None:
 
 
 def check_long_prompts(case: str, folder: Path) -> None:
-    """Steps of 1024 rows and more are computed in two pieces: 1900 rows of even ones, 1025 of as uneven as can be."""
+    """Steps of 2048 rows and more are computed in two pieces, even ones and others."""
     from fastllm_core._C._core_testing import LogitProbe
 
-    ids = np.random.default_rng(5).integers(3, engine.VOCAB, 1900).tolist()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    ids = np.random.default_rng(5).integers(3, engine.VOCAB, 3900).tolist()
     one = LogitProbe(str(folder), device="cuda", dtype="float32").logits(ids, len(ids))
     for dtype in ("float32", "bfloat16"):
         probe = LogitProbe(str(folder), device="cuda", dtype=dtype, tensor_parallel_size=2)
-        for chunk in (1900, 1025, 1024, 700):
+        for chunk in (3900, 2049, 2048, 700):
             got = probe.logits(ids, chunk)
             error = float(np.linalg.norm(got - one) / np.linalg.norm(one))
             engine.check(
-                f"{case}: two ranks, {dtype}, a prompt of 1900 in chunks of {chunk}",
+                f"{case}: two ranks, {dtype}, a prompt of 3900 in chunks of {chunk}",
                 error <= engine.LIMITS[dtype],
                 f"relative {error:.2e}",
             )

@@ -69,6 +69,7 @@ class EngineGroup final : public Engine {
   KvEventBatch DrainKvEvents(size_t most) override;
   bool DrainAndShutdown(std::chrono::milliseconds timeout) override;
   void Shutdown() override;
+  Status AwaitServing(std::chrono::milliseconds timeout) override;
   std::vector<ReplicaInfo> replicas() const override;
   Status DrainReplica(int32_t replica) override;
   Status ResumeReplica(int32_t replica) override;
@@ -105,7 +106,7 @@ class EngineGroup final : public Engine {
   EngineInfo info_;
   Outbox outbox_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;                 // wakes the watch
+  std::condition_variable changed_;                 // wakes the watch and those who wait for a replica
   std::vector<std::unique_ptr<Replica>> replicas_;  // under mutex_, as are the next two
   PrefixRouter router_;
   bool ending_ = false;

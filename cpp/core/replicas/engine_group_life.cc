@@ -156,6 +156,20 @@ void EngineGroup::Renew(Replica* replica, std::unique_lock<std::mutex>* lock) {
   ++replica->info.restarts;
   router_.Forget(replica->number);
   Begin(replica, std::move(made).value());
+  changed_.notify_all();
+}
+
+// A replica that has failed a moment ago, and of which nobody has heard yet, does not count.
+Status EngineGroup::AwaitServing(std::chrono::milliseconds timeout) {
+  const auto serves = [](const std::unique_ptr<Replica>& replica) {
+    return replica->info.state == ReplicaState::kServing && replica->life->engine->health().ok();
+  };
+  std::unique_lock lock(mutex_);
+  const bool in_time =
+      changed_.wait_for(lock, timeout, [&] { return ending_ || std::ranges::any_of(replicas_, serves); });
+  if (ending_) return Status::Unavailable("the engine has been shut down");
+  if (in_time) return Status::Ok();
+  return Status(StatusCode::kDeadlineExceeded, Refusal() + "; waited for " + std::to_string(timeout.count()) + " ms");
 }
 
 void EngineGroup::StopWatch() {

@@ -143,6 +143,10 @@ class FASTLLM_API Engine {
   // Aborts everything, delivers the last deltas, joins the threads. Idempotent.
   virtual void Shutdown() = 0;
 
+  // Returns when requests are taken: at once, or when a replica that failed has been made anew. health() where nothing
+  // is made anew, kDeadlineExceeded after `timeout`, kUnavailable when the engine is shut down meanwhile.
+  virtual Status AwaitServing(std::chrono::milliseconds /*timeout*/) { return health(); }
+
   // ---- With data_parallel_size > 1. A request whose replica fails ends with an error; the others go on. ----
 
   virtual std::vector<ReplicaInfo> replicas() const {

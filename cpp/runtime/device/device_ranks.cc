@@ -49,9 +49,9 @@ Result<std::shared_ptr<Communicator>> JoinNccl(const Ranks& ranks) {
   return std::shared_ptr<Communicator>(std::move(nccl));
 }
 
-// Steps whose products of half of the rows are about as fast, and whose launches are not what they take; tiles of
-// products have up to as many rows.
-constexpr int64_t kLeastCutRows = 1024, kPieceRows = 256;
+// Measured for Llama-8B (bench/RESULTS.md): at 1024 rows the products of halves lose more than the sums gain. Tiles of
+// products have up to as many rows as a piece is a multiple of.
+constexpr int64_t kLeastCutRows = 2048, kPieceRows = 256;
 
 JoinPlan PlanOf(const DeviceRanksOptions& o, const Ranks& ranks, const AnnounceFn& announce) {
   JoinPlan plan;
