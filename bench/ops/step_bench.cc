@@ -1,14 +1,15 @@
 // Where the time of a decode step goes, by part, through the whole engine on the CPU.
-//   step_bench MODEL [name filter]
-// Streams that all decode, 1 and 64 of them; times are microseconds of a step. Ops are timed on the thread that calls
-// them, by entries of the op table that stand before the real ones. What a step takes beyond its ops is "rest" (views,
-// batch, copies of ids), and beyond the runner "scheduling" (plan, hand-over, outputs). Prints `RESULT {json}` lines,
-// and the same as a table on standard error.
+//   step_bench MODEL [name filter [kv_cache_dtype]]
+// Streams that all decode, 1 and 64 of them; times are microseconds of a step, medians of the counted steps. Ops are
+// timed on the thread that calls them, by entries of the op table that stand before the real ones. What a step takes
+// beyond its ops is "rest" (views, batch, copies of ids), and beyond the runner "scheduling" (plan, hand-over,
+// outputs). Prints `RESULT {json}` lines, and the same as a table on standard error.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -36,17 +37,35 @@ constexpr int32_t kSteps = 100;   // that are
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-struct Totals {
+// Seconds of one step.
+struct Times {
   double parts[bench::kParts] = {};
   double runner = 0.0;  // inside the runner
-  double wall = 0.0;
+  double wall = 0.0;    // to the start of the next
 };
+
+// Of each part on its own, so that a step that was held up counts in none.
+Times Medians(const std::vector<Times>& steps) {
+  const auto of = [&steps](auto get) {
+    std::vector<double> values;
+    for (const Times& t : steps) values.push_back(get(t));
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  };
+  Times medians;
+  for (int32_t i = 0; i < bench::kParts; ++i) medians.parts[i] = of([i](const Times& t) { return t.parts[i]; });
+  medians.runner = of([](const Times& t) { return t.runner; });
+  medians.wall = of([](const Times& t) { return t.wall; });
+  return medians;
+}
 
 // Runs plans on a thread of its own and times the steps of `streams` single tokens.
 class TimedExecutor : public Executor {
  public:
-  TimedExecutor(const std::string& model, const ops::OpTable& table, int32_t streams, int32_t blocks)
-      : streams_(streams) {
+  // cache: the kv_cache_dtype.
+  TimedExecutor(const std::string& model, const ops::OpTable& table, const std::string& cache, int32_t streams,
+                int32_t blocks)
+      : streams_(streams), cache_(cache) {
     std::promise<Status> loaded;
     std::future<Status> status = loaded.get_future();
     worker_ = std::thread([&] { Work(model, table, blocks, &loaded); });
@@ -64,16 +83,16 @@ class TimedExecutor : public Executor {
   void Wait(StepResult* result) override { queue_.Take(result); }
 
   // Of the counted steps, once the engine is done.
-  const Totals& kept() const { return kept_; }
+  Times medians() const { return Medians(steps_); }
 
  private:
-  static runtime::RunnerOptions Options(const runtime::ModelSource& source, int32_t streams, int32_t blocks) {
+  runtime::RunnerOptions Options(const runtime::ModelSource& source, int32_t blocks) const {
     runtime::RunnerOptions options;
     options.num_threads = ops::PhysicalCores();
-    options.kv_dtype = runtime::KvDType("auto", runtime::UsesQuantized(source, true));
+    options.kv_dtype = runtime::KvDType(cache_, runtime::UsesQuantized(source, true));
     options.linear.batch_invariant = true;  // as an engine has it
     options.sched.max_model_len = kPrompt + kTokens;
-    options.sched.max_num_seqs = streams;
+    options.sched.max_num_seqs = streams_;
     options.sched.max_num_batched_tokens = 1024;
     options.kv.num_blocks = blocks;
     return options;
@@ -82,7 +101,7 @@ class TimedExecutor : public Executor {
   void Work(const std::string& model, const ops::OpTable& table, int32_t blocks, std::promise<Status>* loaded) {
     auto source = runtime::OpenModel(model, "auto");
     if (!source.ok()) return loaded->set_value(source.status());
-    runtime::RunnerOptions options = Options(*source, streams_, blocks);
+    runtime::RunnerOptions options = Options(*source, blocks);
     options.ops = &table;
     runtime::PhaseSeconds phases;
     auto runner = runtime::ModelRunner::Create(std::move(*source), options, &phases);
@@ -91,44 +110,41 @@ class TimedExecutor : public Executor {
   }
 
   void Loop(runtime::ModelRunner& runner) {
+    int32_t decoding = 0;  // steps in a row in which all streams decode
+    bool counts = false;
+    Clock::time_point before;
     while (const StepPlan* const plan = queue_.Next()) {
-      const bool decodes = plan->total_tokens == streams_ && static_cast<int32_t>(plan->rows.size()) == streams_;
-      counted_ = decodes ? counted_ + 1 : 0;
-      if (counted_ == kSkipped) {
-        std::fill(std::begin(bench::seconds), std::end(bench::seconds), 0.0);
-        begin_ = Clock::now();
-        totals_.runner = 0.0;
-      }
       const Clock::time_point start = Clock::now();
+      if (counts) steps_.back().wall = Seconds(start - before);
+      before = start;
+      const bool decodes = plan->total_tokens == streams_ && static_cast<int32_t>(plan->rows.size()) == streams_;
+      decoding = decodes ? decoding + 1 : 0;
+      counts = decoding > kSkipped && decoding <= kSkipped + kSteps;
+      std::fill(std::begin(bench::seconds), std::end(bench::seconds), 0.0);
       StepResult result = runner.Execute(*plan);
-      totals_.runner += Seconds(Clock::now() - start);
-      if (counted_ == kSkipped + kSteps - 1) Keep();
+      if (counts) {
+        steps_.push_back({{}, Seconds(Clock::now() - start), 0.0});
+        std::copy(std::begin(bench::seconds), std::end(bench::seconds), steps_.back().parts);
+      }
       queue_.Answer(std::move(result));
     }
   }
 
-  void Keep() {
-    totals_.wall = Seconds(Clock::now() - begin_);
-    std::copy(std::begin(bench::seconds), std::end(bench::seconds), totals_.parts);
-    kept_ = totals_;
-  }
-
   const int32_t streams_;
-  int32_t counted_ = 0;  // steps in a row in which all streams decode
-  Clock::time_point begin_;
-  Totals totals_, kept_;
+  const std::string cache_;
+  std::vector<Times> steps_;  // that are counted
   bench::PlanQueue queue_;
   std::thread worker_;
 };
 
-Totals Measure(const std::string& model, const ops::OpTable& table, int32_t streams) {
+Times Measure(const std::string& model, const ops::OpTable& table, const std::string& cache, int32_t streams) {
   SchedConfig sched;
   sched.max_model_len = kPrompt + kTokens;
   sched.max_num_seqs = streams;
   sched.max_num_batched_tokens = 1024;
   KvConfig kv;
   kv.num_blocks = streams * ((kPrompt + kTokens) / kv.block_size + 2) + 1;
-  auto executor = std::make_unique<TimedExecutor>(model, table, streams, kv.num_blocks);
+  auto executor = std::make_unique<TimedExecutor>(model, table, cache, streams, kv.num_blocks);
   const TimedExecutor* const timed = executor.get();
   EngineCore engine(sched, kv, std::move(executor), nullptr);
   for (int32_t id = 1; id <= streams; ++id) {
@@ -147,12 +163,12 @@ Totals Measure(const std::string& model, const ops::OpTable& table, int32_t stre
     engine.DrainInto(std::chrono::seconds(10), &deltas);
     for (const RequestDelta& delta : deltas) left -= delta.finish_reason != FinishReason::kNone ? 1 : 0;
   }
-  const Totals totals = timed->kept();
+  const Times medians = timed->medians();
   engine.Shutdown();
-  return totals;
+  return medians;
 }
 
-void Print(const Totals& t, int32_t streams, const std::string& filter) {
+void Print(const Times& t, int32_t streams, const std::string& filter) {
   double ops = 0.0;
   for (const double s : t.parts) ops += s;
   std::vector<std::pair<std::string, double>> lines;
@@ -162,7 +178,7 @@ void Print(const Totals& t, int32_t streams, const std::string& filter) {
   lines.emplace_back("step", t.wall);
   for (const auto& [part, seconds] : lines) {
     const std::string name = "cpu/step" + std::to_string(streams) + "/" + part;
-    const double us = seconds / kSteps * 1e6;
+    const double us = seconds * 1e6;
     std::fprintf(stderr, "| %d | %s | %.1f | %.1f %% |\n", streams, part.c_str(), us, 100.0 * seconds / t.wall);
     if (name.find(filter) == std::string::npos) continue;
     std::printf("RESULT {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"reference\": null, \"ratio\": null}\n",
@@ -175,15 +191,21 @@ void Print(const Totals& t, int32_t streams, const std::string& filter) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: step_bench MODEL [name filter]\n");
+    std::fprintf(stderr, "usage: step_bench MODEL [name filter [kv_cache_dtype]]\n");
     return 2;
   }
   const std::string filter = argc > 2 ? argv[2] : "";
+  const std::string cache = argc > 3 ? argv[3] : "auto";
+  if (cache != "auto" && cache != "float32" && cache != "float16" && cache != "bfloat16" && cache != "int8") {
+    std::fprintf(stderr, "step_bench: kv_cache_dtype is \"%s\", not auto, float32, float16, bfloat16 or int8\n",
+                 cache.c_str());
+    return 2;
+  }
   const fastllm::ops::OpTable table = fastllm::bench::TimedCpuOps();
   for (const int streams : {1, 64}) {
     const std::string prefix = "cpu/step" + std::to_string(streams) + "/";
     if (prefix.find(filter) == std::string::npos && filter.find(prefix) == std::string::npos) continue;
-    fastllm::Print(fastllm::Measure(argv[1], table, streams), streams, filter);
+    fastllm::Print(fastllm::Measure(argv[1], table, cache, streams), streams, filter);
   }
   return 0;
 }
