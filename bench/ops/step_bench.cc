@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,11 +42,12 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 // Seconds of one step.
 struct Times {
   double parts[bench::kParts] = {};
-  double runner = 0.0;  // inside the runner
-  double wall = 0.0;    // to the start of the next
+  double rest = 0.0;        // inside the runner and outside its ops
+  double scheduling = 0.0;  // outside the runner
+  double wall = 0.0;        // to the start of the next
 };
 
-// Of each part on its own, so that a step that was held up counts in none.
+// Of each part on its own, so that a step that was held up counts in none; they need not add up to that of `wall`.
 Times Medians(const std::vector<Times>& steps) {
   const auto of = [&steps](auto get) {
     std::vector<double> values;
@@ -54,7 +57,8 @@ Times Medians(const std::vector<Times>& steps) {
   };
   Times medians;
   for (int32_t i = 0; i < bench::kParts; ++i) medians.parts[i] = of([i](const Times& t) { return t.parts[i]; });
-  medians.runner = of([](const Times& t) { return t.runner; });
+  medians.rest = of([](const Times& t) { return t.rest; });
+  medians.scheduling = of([](const Times& t) { return t.scheduling; });
   medians.wall = of([](const Times& t) { return t.wall; });
   return medians;
 }
@@ -115,19 +119,27 @@ class TimedExecutor : public Executor {
     Clock::time_point before;
     while (const StepPlan* const plan = queue_.Next()) {
       const Clock::time_point start = Clock::now();
-      if (counts) steps_.back().wall = Seconds(start - before);
+      if (counts) EndStep(Seconds(start - before));
       before = start;
       const bool decodes = plan->total_tokens == streams_ && static_cast<int32_t>(plan->rows.size()) == streams_;
       decoding = decodes ? decoding + 1 : 0;
       counts = decoding > kSkipped && decoding <= kSkipped + kSteps;
       std::fill(std::begin(bench::seconds), std::end(bench::seconds), 0.0);
       StepResult result = runner.Execute(*plan);
-      if (counts) {
-        steps_.push_back({{}, Seconds(Clock::now() - start), 0.0});
-        std::copy(std::begin(bench::seconds), std::end(bench::seconds), steps_.back().parts);
-      }
+      if (counts) AddStep(Seconds(Clock::now() - start));
       queue_.Answer(std::move(result));
     }
+  }
+
+  void AddStep(double runner) {
+    Times& step = steps_.emplace_back();
+    std::copy(std::begin(bench::seconds), std::end(bench::seconds), step.parts);
+    step.scheduling = -runner;
+    step.rest = std::accumulate(std::begin(step.parts), std::end(step.parts), runner, std::minus<>());
+  }
+  void EndStep(double wall) {
+    steps_.back().wall = wall;
+    steps_.back().scheduling += wall;
   }
 
   const int32_t streams_;
@@ -169,12 +181,10 @@ Times Measure(const std::string& model, const ops::OpTable& table, const std::st
 }
 
 void Print(const Times& t, int32_t streams, const std::string& filter) {
-  double ops = 0.0;
-  for (const double s : t.parts) ops += s;
   std::vector<std::pair<std::string, double>> lines;
   for (int32_t i = 0; i < bench::kParts; ++i) lines.emplace_back(bench::PartName(static_cast<Part>(i)), t.parts[i]);
-  lines.emplace_back("rest", t.runner - ops);
-  lines.emplace_back("scheduling", t.wall - t.runner);
+  lines.emplace_back("rest", t.rest);
+  lines.emplace_back("scheduling", t.scheduling);
   lines.emplace_back("step", t.wall);
   for (const auto& [part, seconds] : lines) {
     const std::string name = "cpu/step" + std::to_string(streams) + "/" + part;
