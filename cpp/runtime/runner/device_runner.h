@@ -117,7 +117,9 @@ class DeviceRunner : public StepRunner {
   // asks: with penalties, where there are tallies, and logprobs.
   // makes_room: of the largest step, so that every buffer has its size for whatever step comes.
   void DryStep(const DryShape& shape, bool asks = false, bool makes_room = false);
-  void DryDecode(int32_t seqs, bool greedy);
+  // `exact`: a step that pads to the graph's size; decode, decodes: as in GraphShape() and LaunchSizes(); greedy: all
+  // its rows are.
+  void DryGraph(const StageShape& exact, bool decode, bool decodes, bool greedy = true);
   void Rehearse();
   void RehearseTallies();
   void CaptureAhead();

@@ -26,7 +26,7 @@ namespace {
 // About two megabytes for each of the graphs of a model with a few hundred launches a step.
 constexpr int64_t kGraphReserveBytes = int64_t{256} << 20;
 constexpr int64_t kGraphMinFreeBytes = int64_t{64} << 20;
-constexpr int32_t kMostPrefillGraphs = 32;
+constexpr int32_t kMostPrefillGraphs = 48;  // of which at most 18 are captured ahead
 
 Status CheckFp8Limits(const ModelConfig& c, const ops::DeviceApi& device) {
   const int32_t capability = device.compute_capability();

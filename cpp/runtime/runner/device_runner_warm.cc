@@ -47,16 +47,26 @@ void DeviceRunner::RehearseTallies() {
   for (const int32_t seqs : {1, MostDrySeqs(batch_.limits())}) DryStep({seqs, seqs}, /*asks=*/true);
 }
 
-// Graphs of decode steps, once the KV cache is where it stays, on all ranks; where ranks pick greedy tokens together,
-// of both ways to draw. Ranks go on together, the first time when all have their memory.
+// Graphs, once the KV cache is where it stays. Of decode steps on all ranks; where ranks pick greedy tokens together,
+// of both ways to draw. Ranks go on together, the first time when all have their memory. Then, where there is one rank,
+// of short prompts, alone and beside decodes of up to as many rows as the least step with prefill has.
 void DeviceRunner::CaptureAhead() {
   if (graphs_ == nullptr || !graphs_->captures()) return;
   if (net_.ranks.topology.world() > 1 && net_.ranks.host == nullptr) return;  // they could not ask each other
   const Clock::time_point end = Clock::now() + kMostCapturing;
   for (const int32_t size : DecodeLadder(MostDrySeqs(batch_.limits()))) {
     if (!AllSay(Clock::now() < end)) return;
-    DryDecode(size, /*greedy=*/true);
-    if (net_.model->CanPick(size)) DryDecode(size, /*greedy=*/false);
+    const StageShape decodes{size, size, size, 0};
+    DryGraph(decodes, /*decode=*/true, /*decodes=*/true);
+    if (net_.model->CanPick(size)) DryGraph(decodes, /*decode=*/true, /*decodes=*/true, /*greedy=*/false);
+  }
+  if (net_.ranks.topology.world() > 1) return;
+  for (const bool decodes : {false, true}) {
+    if (decodes && Bound(1, 1).decode_workers == 0) return;  // the same graphs
+    for (const int32_t size : PrefillLadder(batch_.limits().max_num_batched_tokens)) {
+      if (Clock::now() >= end) return;
+      DryGraph({size, 1, 1, 0}, /*decode=*/false, decodes);
+    }
   }
 }
 
@@ -83,18 +93,18 @@ void DeviceRunner::DryStep(const DryShape& dry, bool asks, bool makes_room) {
   device_.Synchronize(stream);
 }
 
-// One token of each of `seqs` sequences, as a graph.
-void DeviceRunner::DryDecode(int32_t seqs, bool greedy) {
-  const StageShape shape = GraphShape({seqs, seqs, seqs, 0}, /*decode=*/true);
+// One token of each sequence, or nothing but padding, as the graph of the steps that are padded to the same.
+void DeviceRunner::DryGraph(const StageShape& exact, bool decode, bool decodes, bool greedy) {
+  const StageShape shape = GraphShape(exact, decode);
   if (shape.tokens == 0) return;
   Slot& slot = NextSlot();
-  StagedStep step = FillDryStage(batch_.limits(), shape, slot.stage);
+  StagedStep step = decode ? FillDryStage(batch_.limits(), shape, slot.stage) : FillEmptyStage(shape, slot.stage);
   step.greedy = greedy;
-  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(shape, true, /*decodes=*/true));
+  const ops::AttentionPlanSize plan = PlanAttention(step, slot.stage, LaunchSizes(shape, decode, decodes));
   SetInput(step, plan);
   void* const stream = context_.op.stream;
   device_.Copy(buffers_.stage.data_ptr(), slot.stage, static_cast<size_t>(step.bytes), stream);
-  for (int use = 0; use < StepGraphs::kUsesToCapture; ++use) RunGraph(step, plan, /*decode=*/true);
+  for (int use = 0; use < StepGraphs::kUsesToCapture; ++use) RunGraph(step, plan, decode);
   device_.RecordEvent(slot.event, stream);
   device_.Synchronize(stream);
 }

@@ -209,4 +209,18 @@ StagedStep FillDryStage(const BatchLimits& l, const StageShape& shape, char* hos
   return step;
 }
 
+StagedStep FillEmptyStage(const StageShape& shape, char* host) {
+  StagedStep step;
+  step.shape = shape;
+  step.layout = StageLayout::Of(shape);
+  const StageLayout& o = step.layout;
+  At<int32_t>(host, o.query_start)[0] = 0;
+  At<int32_t>(host, o.ban_start)[0] = 0;
+  FillPadding(shape, o, 0, 0, 0, host);
+  std::fill_n(At<int32_t>(host, o.table), shape.seqs, 0);
+  *At<int32_t>(host, o.table_width) = 1;
+  step.bytes = step.ban_ids = o.table + shape.seqs * static_cast<int64_t>(sizeof(int32_t));
+  return step;
+}
+
 }  // namespace fastllm::runtime

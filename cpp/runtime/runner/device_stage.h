@@ -75,4 +75,7 @@ StagedStep FillStage(const BatchState& batch, const StageShape& shape, const Dev
 // read block 0 and write nothing.
 StagedStep FillDryStage(const BatchLimits& limits, const StageShape& shape, char* host);
 
+// As FillStage, for a step that is all padding.
+StagedStep FillEmptyStage(const StageShape& shape, char* host);
+
 }  // namespace fastllm::runtime

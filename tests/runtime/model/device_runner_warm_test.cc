@@ -131,7 +131,12 @@ int LargestAndShortOnes() {
   return 1 + static_cast<int>(DrySteps(limits, 2048).size());
 }
 
-int GraphsAhead() { return static_cast<int>(DecodeLadder(Options(false).sched.max_num_seqs).size()); }
+// Decode steps and short prompts; the CPU's attention is the same launch with and without decodes beside these.
+int GraphsAhead() {
+  const auto sched = Options(false).sched;
+  return static_cast<int>(DecodeLadder(sched.max_num_seqs).size() +
+                          PrefillLadder(sched.max_num_batched_tokens).size());
+}
 
 StepPlan OneDecode(RequestId id) {
   StepPlan plan;
@@ -140,19 +145,47 @@ StepPlan OneDecode(RequestId id) {
   return plan;
 }
 
-TEST(DeviceRunnerWarm, TheFirstDecodeStepReplaysAGraph) {
+StepPlan OnePrompt(RequestId id, int32_t tokens) {
+  StepPlan plan;
+  plan.added.push_back(testing::Sequence(id, testing::Prompt(tokens, 2), tokens + 4));
+  testing::AddRow(plan, id, tokens, true);
+  return plan;
+}
+
+TEST(DeviceRunnerWarm, TheFirstDecodeStepReplaysAGraphAndTheFirstShortPromptToo) {
   const CapturingHost device;
   RunnerOptions options = Options(/*eager=*/false);
   options.device = &device;
   const auto runner = DeviceRunner::Create(testing::TinySource(), options, nullptr);
   ASSERT_TRUE(runner.ok()) << runner.status().ToString();
-  const auto sizes = static_cast<int32_t>(DecodeLadder(options.sched.max_num_seqs).size());
-  EXPECT_EQ((*runner)->num_captured_graphs(), sizes);
-  EXPECT_EQ(device.captures, sizes);
-  EXPECT_EQ(device.launches, sizes);
+  const int ahead = GraphsAhead();
+  EXPECT_EQ((*runner)->num_captured_graphs(), ahead);
+  EXPECT_EQ(device.captures, ahead);
+  const int launches = device.launches;
   EXPECT_TRUE(testing::Step(**runner, OneDecode(1)).status.ok());
-  EXPECT_EQ(device.captures, sizes);
-  EXPECT_EQ(device.launches, sizes + 1);
+  EXPECT_EQ(device.launches, launches + 1);
+  StepPlan prompt = OnePrompt(2, 37);
+  prompt.removed.push_back(1);
+  EXPECT_TRUE(testing::Step(**runner, prompt).status.ok());
+  EXPECT_EQ(device.launches, launches + 2);
+  EXPECT_EQ(device.captures, ahead);
+}
+
+// Whose context is shorter than the steps that are captured.
+TEST(DeviceRunnerWarm, GraphsOfPromptsDoNotAskForALongContext) {
+  const CapturingHost device;
+  RunnerOptions options = Options(/*eager=*/false);
+  options.device = &device;
+  options.sched.max_model_len = 20;
+  options.sched.max_num_seqs = 2;
+  options.sched.max_num_batched_tokens = 32;
+  const auto runner = DeviceRunner::Create(testing::TinySource(), options, nullptr);
+  ASSERT_TRUE(runner.ok()) << runner.status().ToString();
+  const int captures = device.captures, launches = device.launches;
+  EXPECT_GT(captures, 2);
+  EXPECT_TRUE(testing::Step(**runner, OnePrompt(1, 16)).status.ok());
+  EXPECT_EQ(device.captures, captures);
+  EXPECT_EQ(device.launches, launches + 1);
 }
 
 TEST(DeviceRunnerWarm, NothingIsCapturedEagerlyOrWithoutMemory) {
