@@ -19,39 +19,6 @@ namespace py = pybind11;
 
 namespace fastllm::bindings {
 
-std::vector<int32_t> TokenIds(py::handle object) {
-  if (PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr()) || !PySequence_Check(object.ptr())) {
-    throw py::type_error("prompt_token_ids must be a list of int, got " + std::string(Py_TYPE(object.ptr())->tp_name));
-  }
-  // A copy: an element's __index__ may change the list while it is read.
-  const auto items = py::reinterpret_steal<py::object>(PySequence_Tuple(object.ptr()));
-  if (!items) throw py::error_already_set();
-  const Py_ssize_t size = PyTuple_GET_SIZE(items.ptr());
-  std::vector<int32_t> ids(static_cast<size_t>(size));
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    py::handle item(PyTuple_GET_ITEM(items.ptr(), i));
-    const auto where = [i] { return "prompt_token_ids[" + std::to_string(i) + "]"; };
-    py::object converted;
-    py::handle index = item;
-    if (!PyLong_CheckExact(item.ptr())) {
-      if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr())) {
-        throw py::type_error(where() + " must be an int, got " + py::repr(item).cast<std::string>());
-      }
-      converted = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
-      if (!converted) throw py::error_already_set();
-      index = converted;
-    }
-    int overflow = 0;
-    const long value = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
-    if (overflow != 0 || value < INT32_MIN || value > INT32_MAX) {
-      throw StatusError(Status::InvalidArgument(where() + " = " + py::repr(index).cast<std::string>() +
-                                                " is no token id: it does not fit in 32 bits"));
-    }
-    ids[static_cast<size_t>(i)] = static_cast<int32_t>(value);
-  }
-  return ids;
-}
-
 namespace {
 
 // None stands for 0.

@@ -1,5 +1,6 @@
 """LLM: kinds of prompts, order, errors, Ctrl-C."""
 
+import array
 import json
 import os
 import signal
@@ -269,6 +270,28 @@ def test_ids_are_ints_of_any_kind_that_fit():
     for wide in (2**31, -(2**31) - 1, 2**70):
         with pytest.raises(InvalidArgumentError, match=rf"prompt_token_ids\[0\] = {wide} is no token id"):
             GenerationRequest([wide], SamplingParams())
+
+
+@pytest.mark.parametrize("code", ["i", "I", "l", "L", "q", "Q"])
+def test_ids_of_arrays(code):
+    ids = array.array(code, [3, 1, 2**31 - 1])
+    assert GenerationRequest(ids, SamplingParams()).prompt_token_ids == [3, 1, 2**31 - 1]
+    assert GenerationRequest(ids[:0], SamplingParams()).prompt_token_ids == []
+    if array.array(code).itemsize == 8 or code.isupper():
+        with pytest.raises(InvalidArgumentError, match=rf"prompt_token_ids\[1\] = {2**31} is no token id"):
+            GenerationRequest(array.array(code, [0, 2**31]), SamplingParams())
+
+
+def test_ids_of_other_arrays_are_read_item_by_item():
+    assert GenerationRequest(array.array("h", [3, 1]), SamplingParams()).prompt_token_ids == [3, 1]
+    assert GenerationRequest(bytearray(b"ab"), SamplingParams()).prompt_token_ids == [97, 98]
+    with pytest.raises(TypeError, match=r"prompt_token_ids\[0\] must be an int, got 1.0"):
+        GenerationRequest(array.array("d", [1.0]), SamplingParams())
+    numpy = pytest.importorskip("numpy")
+    for dtype in ("int32", "int64", "uint32", "int16"):
+        ids = numpy.arange(6, dtype=dtype)
+        assert GenerationRequest(ids, SamplingParams()).prompt_token_ids == [0, 1, 2, 3, 4, 5]
+        assert GenerationRequest(ids[::2], SamplingParams()).prompt_token_ids == [0, 2, 4]
 
 
 def test_half_a_surrogate_pair_is_refused():
