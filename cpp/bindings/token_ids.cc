@@ -16,8 +16,8 @@ namespace {
 // Ints of a list are objects all over the memory; so many are asked for ahead of the one that is read.
 constexpr Py_ssize_t kAhead = 16;
 
-// The ids of a list or tuple of plain ints, read where they are: nothing of Python runs meanwhile, so nothing can change
-// it. False where it holds anything else.
+// The ids of a list or tuple of plain ints, read where they are: nothing of Python runs meanwhile, so nothing can
+// change it. False where it holds anything else.
 bool ReadPlainInts(PyObject* list, std::vector<int32_t>* ids) {
   if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list)) return false;
   PyObject* const* items = PySequence_Fast_ITEMS(list);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import numpy
 import pytest
 from fastllm_core._C import ExtraKeys, GenerationRequest
 
@@ -287,7 +288,6 @@ def test_ids_of_other_arrays_are_read_item_by_item():
     assert GenerationRequest(bytearray(b"ab"), SamplingParams()).prompt_token_ids == [97, 98]
     with pytest.raises(TypeError, match=r"prompt_token_ids\[0\] must be an int, got 1.0"):
         GenerationRequest(array.array("d", [1.0]), SamplingParams())
-    numpy = pytest.importorskip("numpy")
     for dtype in ("int32", "int64", "uint32", "int16"):
         ids = numpy.arange(6, dtype=dtype)
         assert GenerationRequest(ids, SamplingParams()).prompt_token_ids == [0, 1, 2, 3, 4, 5]

@@ -57,7 +57,9 @@ struct Plan {
   cublasLtMatmulAlgo_t algo;
 };
 
-Launch Prepare(const Product& p, void* workspace, size_t bytes, int choice) {
+}  // namespace
+
+Launch PrepareCublas(const Product& p, void* workspace, size_t bytes, int ask_rows, int choice, bool adds) {
   const Library& lt = Lt();
   auto plan = std::make_shared<Plan>();
   const auto must = &Library::Must;
@@ -70,26 +72,27 @@ Launch Prepare(const Product& p, void* workspace, size_t bytes, int choice) {
   cublasLtMatmulPreference_t preference;
   must(lt.make_preference(&preference));
   must(lt.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
+  cublasLtMatrixLayout_t asked_x, asked_out;
+  must(lt.make_layout(&asked_x, CUDA_R_16BF, p.k, ask_rows, p.k));
+  must(lt.make_layout(&asked_out, CUDA_R_16BF, p.n, ask_rows, p.n));
   cublasLtMatmulHeuristicResult_t found[kCublasChoices] = {};
   int count = 0;
-  must(lt.heuristic(lt.lt, plan->op, plan->weight, plan->x, plan->out, plan->out, preference, kCublasChoices, found,
+  must(lt.heuristic(lt.lt, plan->op, plan->weight, asked_x, asked_out, asked_out, preference, kCublasChoices, found,
                     &count));
   if (choice >= count) return {};
   plan->algo = found[choice].algo;
-  return [plan, p, workspace, bytes](cudaStream_t s) {
-    const float one = 1.0f, zero = 0.0f;
-    Library::Must(Lt().matmul(Lt().lt, plan->op, &one, p.weight, plan->weight, p.x, plan->x, &zero, p.out, plan->out,
+  return [plan, p, workspace, bytes, adds](cudaStream_t s) {
+    const float one = 1.0f, before = adds ? 1.0f : 0.0f;
+    Library::Must(Lt().matmul(Lt().lt, plan->op, &one, p.weight, plan->weight, p.x, plan->x, &before, p.out, plan->out,
                               p.out, plan->out, &plan->algo, workspace, bytes, s));
   };
 }
-
-}  // namespace
 
 void AddCublas(Variants& all) {
   for (int choice = 0; choice < kCublasChoices; ++choice) {
     all.push_back({"cublas " + std::to_string(choice), false, 1, 8192,
                    [choice](const Product& p, void* workspace, size_t bytes, cudaStream_t) {
-                     return Prepare(p, workspace, std::min<size_t>(bytes, 32 << 20), choice);
+                     return PrepareCublas(p, workspace, std::min<size_t>(bytes, 32 << 20), p.rows, choice, false);
                    }});
   }
 }

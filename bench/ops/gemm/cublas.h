@@ -11,4 +11,8 @@ inline constexpr int kCublasChoices = 16;
 // std::runtime_error without the library.
 void AddCublas(Variants& all);
 
+// The algorithm that stands at `choice` where one asks about `ask_rows` rows, for the product; adds: to what out holds.
+// An empty function where there are fewer. Throws std::runtime_error without the library.
+Launch PrepareCublas(const Product& p, void* workspace, size_t bytes, int ask_rows, int choice, bool adds);
+
 }  // namespace fastllm::gemm_bench

@@ -35,7 +35,7 @@ using SiluMulFp8Fn = void (*)(const SiluMulParams&, const Fp8Rows&, const OpCont
 // out[t, n] = (sum_k x.q[t, k] weight.q[n, k]) * x.scale[t] * weight.scale[n] + bias[n]. Products are exact; sums are
 // in float32, except that the matrix units of a GPU may keep as few as 13 bits below the largest of the products that
 // they add at once (up to 128 of them where rows are few; of a whole row where they are many). Within 2e-3 of float64,
-// relative to the norm of the result, on random data.
+// relative to the norm of the result, on random data. adds: as in LinearParams.
 struct Fp8LinearParams {
   void* out = nullptr;         // [num_rows, n]
   Fp8Rows x;                   // only read
@@ -44,6 +44,7 @@ struct Fp8LinearParams {
   int32_t num_rows = 0;
   int32_t n = 0;
   int32_t k = 0;
+  bool adds = false;
 };
 using Fp8LinearFn = void (*)(const Fp8LinearParams&, const OpContext&);
 

@@ -24,7 +24,8 @@ std::string FeatureNames(uint32_t bits) {
                 {kFeatureGqa, "gqa"},
                 {kFeatureSlidingWindow, "sliding_window"},
                 {kFeatureSoftcap, "softcap"},
-                {kFeatureAnyRows, "any_rows"}};
+                {kFeatureAnyRows, "any_rows"},
+                {kFeatureAdds, "adds"}};
   std::string out;
   for (const auto& n : kNames) {
     if ((bits & n.bit) == 0) continue;

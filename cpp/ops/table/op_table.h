@@ -61,6 +61,7 @@ enum Feature : uint32_t {
   kFeatureSlidingWindow = 1u << 2,  // of paged_attention: window
   kFeatureSoftcap = 1u << 3,        // logit_softcap
   kFeatureAnyRows = 1u << 4,        // of linear_silu_mul: not only up to kSkinnyRows
+  kFeatureAdds = 1u << 5,           // of linear and fp8_linear: adds
 };
 
 // Who wrote the kernels of an entry. Attention has more than one.

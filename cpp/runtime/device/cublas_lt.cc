@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "ops/contract/linear.h"
 #include "runtime/device/plan_rows.h"
 
 namespace fastllm::runtime {
@@ -73,7 +74,7 @@ size_t MatmulPlans::Hash::operator()(const MatmulShape& s) const {
   h = (h ^ static_cast<uint64_t>(s.n)) * 0xbf58476d1ce4e5b9ull;
   h = (h ^ static_cast<uint64_t>(s.k)) * 0x94d049bb133111ebull;
   return static_cast<size_t>(h ^ (h >> 31) ^ static_cast<uint64_t>(s.out * 2 + (s.bias ? 1 : 0)) ^
-                             (s.scaled ? 0x94d049bb : 0));
+                             (s.scaled ? 0x94d049bb : 0) ^ (s.adds ? 0x133111eb : 0));
 }
 
 MatmulPlans::MatmulPlans(void* stream) : stream_(stream), handle_(at::cuda::getCurrentCUDABlasLtHandle()) {
@@ -115,7 +116,7 @@ cublasLtMatmulAlgo_t MatmulPlans::Ask(cublasLtMatmulDesc_t op, const MatmulShape
 // That of the size that stands for this one, where it can take it.
 cublasLtMatmulAlgo_t MatmulPlans::Choose(const Plan& plan, const MatmulShape& s) {
   MatmulShape asked = s;
-  asked.m = PlanRows(s.m);
+  asked.m = s.ask > 0 ? s.ask : PlanRows(s.m);
   auto known = algorithms_.find(asked);
   if (known == algorithms_.end()) known = algorithms_.emplace(asked, Ask(plan.op, asked)).first;
   const Layouts& at = plan.layouts;
@@ -152,11 +153,16 @@ void MatmulPlans::Run(const MatmulShape& s, const MatmulPointers& p) {
     Must(cublasLtMatmulDescSetAttribute(plan.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)), s,
          "bias");
   }
-  const float one = 1.0f, zero = 0.0f;
+  const float one = 1.0f, before = s.adds ? 1.0f : 0.0f;
   const Layouts& at = plan.layouts;
-  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, at.weight, p.x, at.x, &zero, p.out, at.out, p.out, at.out,
+  Must(cublasLtMatmul(handle_, plan.op, &one, p.weight, at.weight, p.x, at.x, &before, p.out, at.out, p.out, at.out,
                       &plan.algo, workspace_.data_ptr(), kWorkspaceBytes, static_cast<cudaStream_t>(stream_)),
        s, "cublasLtMatmul");
+}
+
+void CheckAddRows(const char* op, bool adds, int32_t rows) {
+  FASTLLM_CHECK(!adds || rows >= ops::kLeastAddRows, std::string(op) + " that adds: " + std::to_string(rows) +
+                                                         " rows, " + std::to_string(ops::kLeastAddRows) + " at least");
 }
 
 }  // namespace fastllm::runtime

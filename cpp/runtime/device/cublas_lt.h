@@ -12,7 +12,7 @@
 
 namespace fastllm::runtime {
 
-// out[m, n] = x[m, k] weight[n, k]^T (+ bias[n]), all row-major and contiguous. Types of elements as CUDA has them.
+// out[m, n] (+)= x[m, k] weight[n, k]^T (+ bias[n]), all row-major and contiguous. Types of elements as CUDA has them.
 struct MatmulShape {
   int32_t m = 0;
   int32_t n = 0;
@@ -20,7 +20,9 @@ struct MatmulShape {
   cudaDataType_t in = CUDA_R_16BF;
   cudaDataType_t out = CUDA_R_16BF;
   bool bias = false;
-  int32_t choice = 0;   // of cuBLASLt's algorithms, in its order; the last where it has fewer
+  bool adds = false;    // to what out holds
+  int32_t ask = 0;      // rows that cuBLASLt is asked about; 0: PlanRows(m)
+  int32_t choice = 0;   // of its algorithms, in its order; the last where it has fewer
   bool scaled = false;  // x and weight are e4m3 with a float32 scale for each of their rows; n and k multiples of 16
 
   bool operator==(const MatmulShape&) const = default;
@@ -35,7 +37,7 @@ struct MatmulPointers {
   const float* weight_scale = nullptr;  // [n]
 };
 
-// The plans and the workspace of one stream. A product has the algorithm of PlanRows(m) rows (plan_rows.h), or its own
+// The plans and the workspace of one stream. A product has the algorithm of the rows to ask about, or its own
 // where that cannot take it. One thread at a time. Errors throw InternalError with the shape.
 class MatmulPlans {
  public:
@@ -62,6 +64,9 @@ class MatmulPlans {
   std::unordered_map<MatmulShape, std::unique_ptr<Plan>, Hash> plans_;
   std::unordered_map<MatmulShape, cublasLtMatmulAlgo_t, Hash> algorithms_;  // by what was asked about
 };
+
+// Throws InternalError for a product that adds (ops/contract/linear.h) to fewer rows than kLeastAddRows.
+void CheckAddRows(const char* op, bool adds, int32_t rows);
 
 // The plans of a stream, made at first use and kept until ReleaseCudaStream (runtime_ops.h). Any thread.
 MatmulPlans& MatmulPlansOf(void* stream);

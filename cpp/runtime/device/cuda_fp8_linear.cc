@@ -44,6 +44,7 @@ void LinearSiluMul(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
 template <DType kType>
 void Fp8Linear(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
   if (p.num_rows <= 0 || p.n <= 0) return;
+  CheckAddRows("fp8_linear", p.adds, p.num_rows);
   const bool dense = kType == DType::kBF16 && Dense() != nullptr;
   const Fp8Kernel kernel = kType == DType::kF32 ? Fp8Kernel::kStream : ChooseFp8Kernel(p.num_rows, p.n, p.k, dense);
   if (kernel == Fp8Kernel::kStream) return Stream<kType>()(p, ctx);
@@ -55,6 +56,7 @@ void Fp8Linear(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
   s.in = CUDA_R_8F_E4M3;
   s.out = kType == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
   s.bias = p.bias != nullptr;
+  s.adds = p.adds;
   s.scaled = true;
   MatmulPlansOf(ctx.stream).Run(s, {p.out, p.x.q, p.weight.q, p.bias, p.x.scale, p.weight.scale});
 }
@@ -62,7 +64,9 @@ void Fp8Linear(const ops::Fp8LinearParams& p, const ops::OpContext& ctx) {
 template <DType kType>
 void Add(ops::OpTable& table, const char* name) {
   if (Stream<kType>() == nullptr) return;
-  table.Register({ops::OpId::kFp8Linear, ops::Device::kCuda, kType, 0, 0, /*priority=*/1, name,
+  // Float32 stays with the kernel, which does not add.
+  const uint32_t features = kType == DType::kF32 ? ops::kFeatureNone : ops::kFeatureAdds;
+  table.Register({ops::OpId::kFp8Linear, ops::Device::kCuda, kType, 0, features, /*priority=*/1, name,
                   reinterpret_cast<ops::AnyFn>(&Fp8Linear<kType>)});
 }
 

@@ -82,6 +82,7 @@ template <DType kType>
 void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
   if (p.num_rows <= 0) return;
   const LinearShape shape{p.num_rows, p.n, p.k};
+  CheckAddRows("linear", p.adds, p.num_rows);
   if (const ops::LinearFn skinny = Skinny<kType>(); skinny != nullptr && IsSkinny(shape)) return skinny(p, ctx);
   if constexpr (kType == DType::kBF16) {
     if (!p.out_f32 && Dense() != nullptr && IsDense(shape)) return RunDense(p, /*gated=*/false, ctx);
@@ -93,7 +94,12 @@ void Linear(const ops::LinearParams& p, const ops::OpContext& ctx) {
   s.in = CudaType(kType);
   s.out = p.out_f32 ? CUDA_R_32F : CudaType(kType);
   s.bias = p.bias != nullptr;
-  if (kType == DType::kBF16 && !p.out_f32) s.choice = CublasChoice(shape);
+  s.adds = p.adds;
+  if (kType == DType::kBF16 && !p.out_f32) {
+    const CublasChoice take = ChooseCublas(shape);
+    s.ask = take.ask;
+    s.choice = take.choice;
+  }
   MatmulPlansOf(ctx.stream).Run(s, {p.out, p.x, p.weight, p.bias});
 }
 
@@ -109,7 +115,7 @@ void LinearSiluMul(const ops::LinearParams& p, const ops::OpContext& ctx) {
 
 template <DType kType>
 void Add(ops::OpTable& table, const char* name) {
-  table.Register({ops::OpId::kLinear, ops::Device::kCuda, kType, 0, 0, /*priority=*/1, name,
+  table.Register({ops::OpId::kLinear, ops::Device::kCuda, kType, 0, ops::kFeatureAdds, /*priority=*/1, name,
                   reinterpret_cast<ops::AnyFn>(&Linear<kType>)});
 }
 

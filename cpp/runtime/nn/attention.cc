@@ -107,11 +107,13 @@ const at::Tensor& Attention::Attend(const ForwardContext& ctx, const at::Tensor&
 }
 
 template <typename Input>
-void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const {
+void Attention::Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out,
+                        bool adds) const {
   const at::Tensor& qkv = ctx.scratch->Rows(qkv_slot_, ctx.input.num_tokens);
   Project(ctx, qkv_, x, qkv);
   write_(CacheWrite(ctx, rotary, qkv), ctx.op);
-  Project(ctx, o_, Attend(ctx, qkv), out);
+  const at::Tensor& attended = Attend(ctx, qkv);
+  adds ? o_.ForwardAdd(ctx, attended, out) : Project(ctx, o_, attended, out);
 }
 
 void Attention::ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, const NormedInput& x,
@@ -173,7 +175,9 @@ void Attention::ForwardNormed(const ForwardContext& ctx, const FusedOps& fused, 
   Project(ctx, o_, Attend(ctx, FusedQkv(ctx, fused, rotary, {x, x, x, shape_.norm_eps, /*normed=*/true})), out);
 }
 
-template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&) const;
-template void Attention::Forward(const ForwardContext&, const Rotary&, const NormedInput&, const at::Tensor&) const;
+template void Attention::Forward(const ForwardContext&, const Rotary&, const at::Tensor&, const at::Tensor&,
+                                 bool) const;
+template void Attention::Forward(const ForwardContext&, const Rotary&, const NormedInput&, const at::Tensor&,
+                                 bool) const;
 
 }  // namespace fastllm::runtime

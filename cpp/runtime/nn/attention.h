@@ -36,8 +36,11 @@ class Attention {
   Attention(Builder& b, const std::string& path, int32_t layer, const AttentionShape& shape, bool interleaved);
 
   // x, out: [num_tokens, hidden]; out may be x. Input: at::Tensor or NormedInput (nn/rms_norm.h), whose x out may be.
+  // adds: to what out, another tensor than x, holds; where CanAdd().
   template <typename Input>
-  void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out) const;
+  void Forward(const ForwardContext& ctx, const Rotary& rotary, const Input& x, const at::Tensor& out,
+               bool adds = false) const;
+  bool CanAdd(int64_t rows) const { return o_.CanAdd(rows); }
 
   // The same, `out` being of the tokens of ctx.wanted alone: [wanted, hidden], another tensor than the input's.
   void ForwardWanted(const ForwardContext& ctx, const Rotary& rotary, const NormedInput& x,

@@ -24,8 +24,9 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
       half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
-      gated_(in.size % 32 == 0 ? b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul) : nullptr) {
-  gates_many_ = gated_ != nullptr && out_parts[0].size % 16 == 0 &&
+      adding_(b.OptionalOp<ops::LinearFn>(ops::OpId::kLinear, ops::kFeatureAdds)) {
+  if (in.size % 32 == 0) gated_.fn = b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul);
+  gated_.many = gated_.fn != nullptr && out_parts[0].size % 16 == 0 &&
                 b.OptionalOp<ops::LinearFn>(ops::OpId::kLinearSiluMul, ops::kFeatureAnyRows) != nullptr;
   if (!in.whole()) ranks_ = b.ranks().tensor;
   if (bias) bias_ = b.Bias(path + ".bias", std::move(out_parts));
@@ -33,6 +34,7 @@ Linear::Linear(Builder& b, const std::string& path, std::vector<Slice> out_parts
   if (!weight_->is_fp8) return;
   fp8_.quantize = b.Op<ops::QuantizeFp8Fn>(ops::OpId::kQuantizeFp8);
   fp8_.linear = b.Op<ops::Fp8LinearFn>(ops::OpId::kFp8Linear);
+  fp8_.adding = b.OptionalOp<ops::Fp8LinearFn>(ops::OpId::kFp8Linear, ops::kFeatureAdds);
   if (!bias && ranks_ == nullptr && out_parts.size() == 2 && out_parts[0].size == out_parts[1].size &&
       out_parts[0].size % ops::kFp8Multiple == 0 && in.size % ops::kFp8Multiple == 0) {
     fp8_.gated = b.OptionalOp<ops::Fp8LinearSiluMulFn>(ops::OpId::kFp8LinearSiluMul);
@@ -47,8 +49,7 @@ Linear::Linear(Builder& b, Param* weight)
       batch_invariant_(b.batch_invariant()),
       linear_(b.Op<ops::LinearFn>(ops::OpId::kLinear)),
       quant_linear_(b.OptionalOp<ops::QuantLinearFn>(ops::OpId::kQuantLinear)),
-      half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)),
-      gated_(nullptr) {}
+      half_linear_(b.OptionalOp<ops::HalfLinearFn>(ops::OpId::kHalfLinear)) {}
 
 void Linear::ForwardPacked(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
   ops::QuantLinearParams p;
@@ -115,6 +116,13 @@ ops::Fp8Rows Linear::RoundToFp8(const ForwardContext& ctx, const at::Tensor& x) 
   return q.out;
 }
 
+void Linear::ForwardAdd(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
+  if (weight_->is_fp8) return ForwardFp8(ctx, RoundToFp8(ctx, x), y, /*adds=*/true);
+  ops::LinearParams p = Params(x, y);
+  p.adds = true;
+  adding_(p, ctx.op);
+}
+
 void Linear::AddRanks(const ForwardContext& ctx, const at::Tensor& y) const {
   if (!ctx.defers_sums) return SumOverRanks(ranks_, ctx.op, y);
   if (ranks_ == nullptr || !ctx.piece.some()) return;
@@ -152,8 +160,10 @@ ops::Fp8LinearParams Linear::Fp8Params(const ops::Fp8Rows& x, const at::Tensor& 
   return p;
 }
 
-void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const {
-  fp8_.linear(Fp8Params(x, y), ctx.op);
+void Linear::ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y, bool adds) const {
+  ops::Fp8LinearParams p = Fp8Params(x, y);
+  p.adds = adds;
+  (adds ? fp8_.adding : fp8_.linear)(p, ctx.op);
   AddRanks(ctx, y);
 }
 
@@ -170,7 +180,7 @@ void Linear::ForwardFp8Gated(const ForwardContext& ctx, const NormedInput& in, c
 }
 
 void Linear::ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const {
-  gated_(Params(x, y), ctx.op);
+  gated_.fn(Params(x, y), ctx.op);
 }
 
 bool Linear::CanFuse(const at::Tensor& x) const {

@@ -38,11 +38,20 @@ class Linear {
   // Of in.norm's result, which in.x need not hold afterwards.
   void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& y) const;
 
+  // y += x W^T + b, rounded once. Only where CanAdd() says so.
+  bool CanAdd(int64_t rows) const {
+    const bool has =
+        weight_->is_fp8 ? fp8_.adding != nullptr : adding_ != nullptr && !weight_->is_packed() && !weight_->is_half();
+    return has && rows >= ops::kLeastAddRows && ranks_ == nullptr;
+  }
+  void ForwardAdd(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
+
   // With 8-bit floats: where the input of `rows` rows goes when the op before makes it in that form, and the product of
   // what lies there.
   bool is_fp8() const { return weight_->is_fp8; }
   ops::Fp8Rows Fp8Input(const ForwardContext& ctx, int64_t rows) const;
-  void ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y) const;
+  // adds: as ForwardAdd().
+  void ForwardFp8(const ForwardContext& ctx, const ops::Fp8Rows& x, const at::Tensor& y, bool adds = false) const;
 
   // With 8-bit floats: y as ForwardGated() makes it, of in.norm's result. Only where CanGateFp8() says so.
   bool CanGateFp8(int64_t rows) const { return fp8_.gated != nullptr && ops::GatesFp8Rows(static_cast<int32_t>(rows)); }
@@ -51,9 +60,9 @@ class Linear {
   // y = silu(x W1^T) * (x W2^T), where W1 and W2 are the two equal parts of this layer's weight: [rows, out / 2]. Only
   // where CanGate() says so.
   bool CanGate(int64_t rows) const {
-    return gated_ != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() && !weight_->is_half() &&
-           !weight_->is_fp8 &&
-           (rows <= ops::kSkinnyRows || (gates_many_ && ops::GatesRows(static_cast<int32_t>(rows))));
+    return gated_.fn != nullptr && bias_ == nullptr && ranks_ == nullptr && !weight_->is_packed() &&
+           !weight_->is_half() && !weight_->is_fp8 &&
+           (rows <= ops::kSkinnyRows || (gated_.many && ops::GatesRows(static_cast<int32_t>(rows))));
   }
   void ForwardGated(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& y) const;
 
@@ -105,11 +114,15 @@ class Linear {
   ops::LinearFn linear_;
   ops::QuantLinearFn quant_linear_;  // for a weight that stays quantised
   ops::HalfLinearFn half_linear_;    // or of 16-bit floats
-  ops::LinearFn gated_;              // null: the backend has none
-  bool gates_many_ = false;          // it takes more than kSkinnyRows rows
-  struct Fp8 {                       // where the weight is in 8-bit floats
+  ops::LinearFn adding_ = nullptr;   // linear that adds to y; null: the backend has none
+  struct {
+    ops::LinearFn fn = nullptr;  // null: the backend has none
+    bool many = false;           // it takes more than kSkinnyRows rows
+  } gated_;
+  struct Fp8 {  // where the weight is in 8-bit floats
     ops::QuantizeFp8Fn quantize = nullptr;
     ops::Fp8LinearFn linear = nullptr;
+    ops::Fp8LinearFn adding = nullptr;        // adds to y; null: the backend has none
     ops::Fp8LinearSiluMulFn gated = nullptr;  // null: the backend has none, or not for this layer
     Scratch::Slot rows = 0;
     Scratch::Slot scales = 0;

@@ -21,34 +21,38 @@ GatedMlp::GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice in
       exact_(b.OptionalOp<ops::QuantMlpFn>(ops::OpId::kQuantMlpExact)) {}
 
 void GatedMlp::Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const {
+  ForwardNormed(ctx, x, out, /*adds=*/false);
+}
+
+void GatedMlp::ForwardNormed(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out, bool adds) const {
   const int32_t rows = static_cast<int32_t>(x.size(0));
   if (gate_up_.CanGate(rows)) {
     const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
     gate_up_.ForwardGated(ctx, x, act);
-    down_.Forward(ctx, act, out);
+    Down(ctx, act, out, adds);
     return;
   }
   if (const ops::QuantMlpFn whole = WholeOp(rows); whole != nullptr) return ForwardWhole(ctx, whole, x, out);
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, x, gate_up);
-  Finish(ctx, gate_up, out);
+  Finish(ctx, gate_up, out, adds);
 }
 
-void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const {
+void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out, bool adds) const {
   if (InPieces(ctx, out.size(0), [&](const ForwardContext& piece, int64_t first, int64_t rows) {
-        Forward(piece, PieceOf(in, first, rows).input(), RowsOf(out, first, rows));
+        Forward(piece, PieceOf(in, first, rows).input(), RowsOf(out, first, rows), adds);
       })) {
     return;
   }
   if (!gate_up_.is_fp8()) {
     in.Make(ctx);
-    return Forward(ctx, in.x, out);
+    return ForwardNormed(ctx, in.x, out, adds);
   }
   const int64_t rows = in.x.size(0);
   if (gate_up_.CanGateFp8(rows)) {
     const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
     gate_up_.ForwardFp8Gated(ctx, in, act);
-    return down_.Forward(ctx, act, out);
+    return Down(ctx, act, out, adds);
   }
   // The largest step makes room for the smaller ones that take the way above.
   if (gate_up_.CanGateFp8(ops::kMostGatedFp8Rows)) {
@@ -56,7 +60,7 @@ void GatedMlp::Forward(const ForwardContext& ctx, const NormedInput& in, const a
   }
   const at::Tensor& gate_up = ctx.scratch->Rows(gate_up_slot_, rows);
   gate_up_.Forward(ctx, in, gate_up);
-  Finish(ctx, gate_up, out);
+  Finish(ctx, gate_up, out, adds);
 }
 
 ops::QuantMlpFn GatedMlp::WholeOp(int32_t rows) const {
@@ -82,7 +86,7 @@ void GatedMlp::ForwardWhole(const ForwardContext& ctx, ops::QuantMlpFn op, const
   down_.AddRanks(ctx, out);
 }
 
-void GatedMlp::Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const {
+void GatedMlp::Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out, bool adds) const {
   const int64_t rows = gate_up.size(0);
   ops::SiluMulParams p;
   p.gate_up = gate_up.const_data_ptr();
@@ -91,13 +95,13 @@ void GatedMlp::Finish(const ForwardContext& ctx, const at::Tensor& gate_up, cons
   if (down_.is_fp8() && silu_mul_fp8_ != nullptr) {
     const ops::Fp8Rows x = down_.Fp8Input(ctx, rows);
     silu_mul_fp8_(p, x, ctx.op);
-    down_.ForwardFp8(ctx, x, out);
+    down_.ForwardFp8(ctx, x, out, adds);
     return;
   }
   const at::Tensor& act = ctx.scratch->Rows(act_slot_, rows);
   p.out = act.data_ptr();
   silu_mul_(p, ctx.op);
-  down_.Forward(ctx, act, out);
+  Down(ctx, act, out, adds);
 }
 
 void GatedMlp::ForwardFused(const ForwardContext& ctx, const FusedOps& fused, const FusedStream& stream,

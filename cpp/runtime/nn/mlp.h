@@ -19,8 +19,9 @@ class GatedMlp {
 
   // x, out: [num_tokens, hidden]; out may be x.
   void Forward(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out) const;
-  // Of in.norm's result; out may be in.x.
-  void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out) const;
+  // Of in.norm's result; out may be in.x. adds: to what out, another tensor than in.x, holds; where CanAdd().
+  void Forward(const ForwardContext& ctx, const NormedInput& in, const at::Tensor& out, bool adds = false) const;
+  bool CanAdd(int64_t rows) const { return down_.CanAdd(rows); }
 
   // The same with the norm before it and the residual add after it folded in. Where CanFuse(), x being an activation.
   bool CanFuse(const at::Tensor& x) const {
@@ -33,7 +34,11 @@ class GatedMlp {
  private:
   GatedMlp(Builder& b, const std::string& path, int32_t hidden, Slice intermediate, bool bias);
   // From the result of gate_up.
-  void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out) const;
+  void Finish(const ForwardContext& ctx, const at::Tensor& gate_up, const at::Tensor& out, bool adds) const;
+  void ForwardNormed(const ForwardContext& ctx, const at::Tensor& x, const at::Tensor& out, bool adds) const;
+  void Down(const ForwardContext& ctx, const at::Tensor& act, const at::Tensor& out, bool adds) const {
+    adds ? down_.ForwardAdd(ctx, act, out) : down_.Forward(ctx, act, out);
+  }
 
   // The op that computes all of it from quantised weights, of so many rows, or null.
   ops::QuantMlpFn WholeOp(int32_t rows) const;

@@ -134,8 +134,7 @@ int LargestAndShortOnes() {
 // Decode steps and short prompts; the CPU's attention is the same launch with and without decodes beside these.
 int GraphsAhead() {
   const auto sched = Options(false).sched;
-  return static_cast<int>(DecodeLadder(sched.max_num_seqs).size() +
-                          PrefillLadder(sched.max_num_batched_tokens).size());
+  return static_cast<int>(DecodeLadder(sched.max_num_seqs).size() + PrefillLadder(sched.max_num_batched_tokens).size());
 }
 
 StepPlan OneDecode(RequestId id) {

@@ -10,6 +10,7 @@
 #include "ops/contract/linear.h"
 #include "runtime/device/fp8_choice.h"
 #include "runtime/device/linear_choice.h"
+#include "runtime/device/plan_rows.h"
 #include "runtime/models/base/weight_map.h"
 #include "runtime/nn/mlp.h"
 #include "runtime/tensor/tensors.h"
@@ -187,11 +188,32 @@ TEST(LinearChoice, RowsAndShapesDecide) {
 }
 
 TEST(LinearChoice, CublasTakesItsFirstChoiceExceptWhereMeasured) {
-  EXPECT_EQ(CublasChoice({256, 4096, 14336}), 1);
-  EXPECT_EQ(CublasChoice({128, 4096, 14336}), 0);
-  EXPECT_EQ(CublasChoice({8192, 6144, 4096}), 3);
-  EXPECT_EQ(CublasChoice({8191, 6144, 4096}), 0);
-  EXPECT_EQ(CublasChoice({256, 4096, 12288}), 0);
+  EXPECT_EQ(ChooseCublas({256, 4096, 14336}).choice, 1);
+  EXPECT_EQ(ChooseCublas({128, 4096, 14336}).choice, 0);
+  EXPECT_EQ(ChooseCublas({8192, 6144, 4096}).choice, 3);
+  EXPECT_EQ(ChooseCublas({8191, 6144, 4096}).choice, 0);
+  EXPECT_EQ(ChooseCublas({256, 4096, 12288}).choice, 0);
+  EXPECT_EQ(ChooseCublas({448, 28672, 4096}).ask, 512);
+  EXPECT_EQ(ChooseCublas({481, 28672, 4096}).ask, 0);
+}
+
+// The rules are asked about in the steps that make kernels ready, which have these sizes and no others.
+TEST(LinearChoice, RulesAreOfSizesThatStandForRows) {
+  for (const CublasRule& r : kCublasRules) {
+    EXPECT_EQ(PlanRows(r.most_rows), r.most_rows);
+    EXPECT_TRUE(r.least_rows == r.most_rows || PlanRows(r.least_rows - 1) == r.least_rows - 1) << r.least_rows;
+    EXPECT_TRUE(r.take.ask == 0 || (PlanRows(r.take.ask) == r.take.ask && r.take.ask >= r.most_rows)) << r.take.ask;
+    EXPECT_LT(r.take.choice, 8);
+  }
+}
+
+TEST(LinearChoice, NoTwoRulesAreOfTheSameRows) {
+  for (const CublasRule& a : kCublasRules) {
+    for (const CublasRule& b : kCublasRules) {
+      if (&a == &b || a.n != b.n || a.k != b.k) continue;
+      EXPECT_TRUE(a.most_rows < b.least_rows || b.most_rows < a.least_rows) << a.least_rows << " " << b.least_rows;
+    }
+  }
 }
 
 }  // namespace

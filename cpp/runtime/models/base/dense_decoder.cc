@@ -78,22 +78,26 @@ class DenseDecoder : public Model {
     if (CanFuse(x)) return Wanted(ctx, ForwardFused(ctx, {residual, x, squares, norm_->eps(), /*normed=*/true}));
     ForwardContext inner = ctx;
     if (embed_ && norm_ && !layers_.empty()) norm_->DeferSums(&inner, x);
+    const bool adds = AddsInProducts(x);
     const bool few = inner.defers_sums && (!x.is_cuda() || x.size(0) <= kMostFusedRows);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const DecoderLayer& layer = layers_[i];
       // The first norm takes the embedding; the others add the output of the layer before to the residual.
-      const bool add = i > 0 || !embed_;
+      const bool add = !adds && (i > 0 || !embed_);
       const NormedInput input{layer.input_norm, x, residual, add, layer.attention.first_weight()};
       if (ctx.wanted.some() && norm_ && i + 1 == layers_.size()) return ForwardLast(inner, layer, input);
       if (few && layer.attention.CanFuseQkv(fused_, x)) {
         input.Make(inner);
         layer.attention.ForwardNormed(inner, fused_, rotary_, x, x);
       } else {
-        layer.attention.Forward(inner, rotary_, input, x);
+        layer.attention.Forward(inner, rotary_, input, adds ? residual : x, adds);
       }
-      layer.mlp.Forward(inner, NormedInput{layer.mlp_norm, x, residual, /*add=*/true, layer.mlp.first_weight()}, x);
+      const NormedInput mlp_input{layer.mlp_norm, x, residual, !adds, layer.mlp.first_weight()};
+      layer.mlp.Forward(inner, mlp_input, adds ? residual : x, adds);
     }
-    if (norm_) {
+    if (norm_ && adds) {
+      norm_->Forward(ctx, residual, x);
+    } else if (norm_) {
       norm_->AddForward(inner, x, residual, x, head_->AsNext());
     } else {
       stage_.Pass(ctx, {&residual, &x});
@@ -110,6 +114,12 @@ class DenseDecoder : public Model {
   }
 
  private:
+  // Where the products of a layer add to the residual themselves. One rank has all of the model.
+  bool AddsInProducts(const at::Tensor& x) const {
+    return embed_ && norm_ && std::all_of(layers_.begin(), layers_.end(), [&x](const DecoderLayer& l) {
+             return l.attention.CanAdd(x.size(0)) && l.mlp.CanAdd(x.size(0));
+           });
+  }
   // Where one rank holds all of the model.
   bool CanFuse(const at::Tensor& x) const {
     if (!fused_.available() || (x.is_cuda() && x.size(0) > kMostFusedRows)) return false;
