@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
     cb::BenchAttention(bench);
     cb::BenchSample(bench);
     cb::BenchLinear(bench);
+    cb::BenchLayer(bench);
     cb::BenchFp8(bench);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "cuda_bench: %s\n", e.what());

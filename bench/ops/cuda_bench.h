@@ -58,6 +58,7 @@ void BenchRows(Bench& b);
 void BenchAttention(Bench& b);
 void BenchSample(Bench& b);
 void BenchLinear(Bench& b);
+void BenchLayer(Bench& b);
 void BenchFp8(Bench& b);
 
 }  // namespace fastllm::cuda_bench
