@@ -9,21 +9,29 @@
 #pragma once
 
 #include "cuda/attention/decode_merge.cuh"
+#include "cuda/common/launch_order.cuh"
 
 namespace fastllm::cuda {
 
+// early: launched while the kernel before runs, and the next one may start when a block's last tiles are on their way.
 template <typename T, typename KV, int kHeadDim, int kHeadTiles, int kStages>
 __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim))
-    DecodeKernel(const DecodeArgs<T, KV> a) {
+    DecodeKernel(const DecodeArgs<T, KV> a, const bool early) {
   using Shape = DecodeShape<kHeadDim, kStages, sizeof(KV)>;
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x >> 5;
   const DecodeWorker w = a.workers[blockIdx.x];
-  if (w.units == 0) return;
+  if (w.units == 0) {
+    WaitForPrevious();
+    return;
+  }
   const uint32_t ring = SharedAddress(shared) + warp * Shape::kWarpBytes;
   auto* shared_out = reinterpret_cast<float*>(shared + kDecodeWarps * Shape::kWarpBytes);
 
+  // The record and the block table are from before the step. K and V are not, and no position of theirs is read before
+  // the wait: a step may share a block that it fills itself.
   TileCursor<T, KV> load(a, w, warp);
+  WaitForPrevious();
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) IssueTile<T, KV, kHeadDim>(load, ring + i * Shape::kStageBytes);
 
@@ -40,6 +48,7 @@ __global__ void __launch_bounds__(kDecodeWarps * 32, DecodeBlocksPerSm(kHeadDim)
       __syncwarp();
       const uint32_t next = stage == 0 ? kStages - 1 : stage - 1;
       IssueTile<T, KV, kHeadDim>(load, ring + next * Shape::kStageBytes);
+      if (early && !load.valid) AllowNext();
       const int32_t end = seq.length - tile * kTileTokens;
       DoTile<T, KV>(s, ring + stage * Shape::kStageBytes, end - a.window, end, a);
       stage = stage == kStages - 1 ? 0 : stage + 1;

@@ -26,6 +26,7 @@ struct Fp8StreamArgs {
   int32_t n;  // a multiple of 16, as k is
   int32_t k;
   bool early;       // the next kernel may start before the one before this is done
+  int32_t ahead;    // stages beyond the ring that the L2 is asked for before the kernel before is done
   ops::DType type;  // of out
 };
 

@@ -4,6 +4,7 @@
 #include "cuda/common/launch_order.cuh"
 #include "cuda/common/mma.cuh"
 #include "cuda/common/tma.cuh"
+#include "cuda/common/tma_fetch.cuh"
 #include "cuda/gemm/fp8_finish.cuh"
 
 namespace fastllm::cuda {
@@ -54,6 +55,9 @@ struct Fp8Producer {
   __device__ __forceinline__ void Begin() const {
     PrefetchMap(&a.x);
     for (int32_t i = 0; i < Ahead(); ++i) Weight(i, i);
+    for (int32_t i = Ahead(); i < min(ring.end - ring.begin, Ahead() + a.ahead); ++i) {
+      FetchBox2(&a.weight, (ring.begin + i) * (kFp8Depth / 2), part.row0);
+    }
   }
   __device__ __forceinline__ void Finish() const {
     WaitForPrevious();

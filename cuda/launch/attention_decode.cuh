@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "cuda/attention/decode.cuh"
 #include "cuda/launch/attention.h"
+#include "cuda/launch/overlap.cuh"
 
 namespace fastllm::cuda {
 
@@ -48,7 +49,13 @@ void LaunchDecodeTiles(const ops::PagedAttentionParams& p, const AttentionShape&
   const int32_t bytes = DecodeShape<kHeadDim, kStages, sizeof(KV)>::SharedBytes(s.group);
   // Cheap (no driver call beyond a table look-up) and right on every device of the process.
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes, "paged_attention");
-  kernel<<<p.decode_workers, kDecodeWarps * 32, bytes, stream>>>(MakeDecodeArgs<T, KV>(p, s));
+  const bool early = p.num_tokens >= kOverlappedRows;
+  if (early) {
+    LaunchOverlapped(kernel, dim3(p.decode_workers), kDecodeWarps * 32, bytes, stream, "paged_attention",
+                     MakeDecodeArgs<T, KV>(p, s), early);
+  } else {
+    kernel<<<p.decode_workers, kDecodeWarps * 32, bytes, stream>>>(MakeDecodeArgs<T, KV>(p, s), early);
+  }
 }
 
 template <typename T, typename KV, int kHeadDim>

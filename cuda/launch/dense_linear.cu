@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "cuda/launch/dense.cuh"
 #include "cuda/launch/dense_choice.h"
+#include "cuda/launch/few.cuh"
 #include "cuda/launch/launch.h"
 #include "ops/contract/dense_linear.h"
 
@@ -16,10 +17,28 @@ using ops::OpId;
 
 constexpr const char* kOp = "dense_linear";
 
+// Whether the kernel for few rows has taken the product.
+bool LaunchFewRows(const ops::LinearParams& p, cudaStream_t stream) {
+  constexpr int32_t kRows = 128;
+  const int32_t splits =
+      FewSplits(p.num_rows, CeilDiv(p.n, kRows), CeilDiv(p.k, kFewDepth), CurrentDevice().multiprocessors);
+  if (splits == 0) return false;
+  const int32_t ahead = FewAhead(p.n, p.k);
+  if (p.num_rows <= 32) {
+    LaunchFew<FewShape<kRows, 32>>(p, splits, ahead, stream, kOp);
+  } else {
+    LaunchFew<FewShape<kRows, kFewRows>>(p, splits, ahead, stream, kOp);
+  }
+  return true;
+}
+
 template <bool kGated>
 void Launch(const ops::DenseLinearParams& p, const OpContext& ctx) {
   const DenseChoice c = ChooseDense(p.linear.num_rows);
   const cudaStream_t stream = StreamOf(ctx);
+  if constexpr (!kGated) {
+    if (LaunchFewRows(p.linear, stream)) return;
+  }
   // Blocks that share x, where that was faster.
   constexpr int kPair = kGated ? 2 : 1;
   switch (c.tile) {

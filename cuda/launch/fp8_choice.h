@@ -35,6 +35,9 @@ inline Fp8Choice ChooseFp8(int32_t m, int32_t tiles, int32_t steps, int32_t mult
   return c;
 }
 
+// Stages of the weight that a block asks the L2 for beyond its ring; as FewAhead() (dense_choice.h).
+inline int32_t Fp8Ahead(int32_t n, int32_t k) { return n == k ? 8 : 0; }
+
 enum class Fp8DenseTile {
   k128x128,
   k128x128Pair,  // blocks share the weight

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/gemm/fp8_stream.cuh"
+#include "cuda/launch/fp8_choice.h"
 #include "cuda/launch/launch.h"
 #include "cuda/launch/overlap.cuh"
 #include "cuda/launch/tensor_map.h"
@@ -25,6 +26,7 @@ void LaunchFp8Stream(const ops::Fp8LinearParams& p, ops::DType type, int32_t spl
   a.n = p.n;
   a.k = p.k;
   a.early = early;
+  a.ahead = early ? Fp8Ahead(p.n, p.k) : 0;
   a.type = type;
   const auto kernel = &Fp8StreamKernel<Shape>;
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), Shape::kSharedBytes, op);

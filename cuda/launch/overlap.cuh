@@ -41,9 +41,10 @@ void LaunchOverlapped(void (*kernel)(Params...), dim3 grid, int32_t threads, int
   LaunchCluster(kernel, grid, 1, threads, shared_bytes, stream, op, std::forward<Args>(args)...);
 }
 
-// A kernel over many rows starts while its predecessor ends; over few, where decode steps have had no gain from it (and
-// one of 8 rows a loss), as usual. The kernel waits as LaunchOverlapped() says.
-inline constexpr int32_t kOverlappedRows = 257;
+// From so many rows on a kernel over rows starts while its predecessor ends, and lets the next kernel, most often a
+// product that fetches its first weights, start beside it. Over fewer decode steps have had no gain from it (and those
+// of 8 rows a loss). The kernel waits as LaunchOverlapped() says.
+inline constexpr int32_t kOverlappedRows = 17;
 
 template <typename... Params, typename... Args>
 void LaunchRows(void (*kernel)(Params...), int32_t rows, dim3 grid, int32_t threads, cudaStream_t stream,

@@ -33,7 +33,8 @@ RopeArgs<T, KV> From(RopeArgs<T, KV> a, int32_t first) {
 }
 
 template <int kLanes, int kJobs, typename T, typename KV>
-void LaunchJobs(const RopeArgs<T, KV>& a, int32_t tokens, cudaStream_t stream) {
+void LaunchJobs(RopeArgs<T, KV> a, int32_t tokens, cudaStream_t stream) {
+  a.early = tokens >= kOverlappedRows;
   const dim3 grid(CeilDiv(CeilDiv(a.q_heads + a.kv_heads + a.v_heads, kJobs) * kLanes, 128), tokens);
   const auto kernel =
       a.interleaved ? &RopeKernel<T, KV, kLanes, kJobs, true> : &RopeKernel<T, KV, kLanes, kJobs, false>;

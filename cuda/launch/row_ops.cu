@@ -52,17 +52,13 @@ void GatherRows(const ops::GatherRowsParams& p, const OpContext& ctx) {
   CopyRows(p.out, p.in, p.rows, 0, INT32_MAX, p.num_rows, int64_t{p.hidden} * sizeof(T), ctx, "gather_rows");
 }
 
-// From so many rows on, the product behind a norm, if it is one of dense_linear, fetches its first weights meanwhile
-// (bench/RESULTS.md, "Dense products"); products of fewer rows are as they were.
-constexpr int32_t kEarlyNormRows = 17;
-
 template <typename T, int kPacks>
 void LaunchRmsNorm(const ops::RmsNormParams& p, int32_t packs, int32_t threads, cudaStream_t stream) {
   auto* out = static_cast<T*>(p.out);
   const auto* x = static_cast<const T*>(p.x);
   auto* residual = static_cast<T*>(p.residual);
   const auto* weight = static_cast<const T*>(p.weight);
-  const bool early = p.num_tokens >= kEarlyNormRows;
+  const bool early = p.num_tokens >= kOverlappedRows;
   if (residual != nullptr) {
     LaunchRows(&RmsNormKernel<T, kPacks, true>, p.num_tokens, dim3(p.num_tokens), threads, stream, "rms_norm", out, x,
                residual, weight, packs, p.eps, early);

@@ -50,6 +50,7 @@ __device__ __forceinline__ void Rotate(RopeHalves<T>& h, const float* cos_sin, i
 template <typename T, typename KV, int kLanes, int kJobs, bool kInterleaved>
 __global__ void __launch_bounds__(128) RopeKernel(const RopeArgs<T, KV> a) {
   constexpr int kSize = Pack<T>::kSize;
+  if (a.early) AllowNext();
   WaitForPrevious();
   const int32_t token = blockIdx.y;
   const int32_t head = (blockIdx.x * blockDim.x + threadIdx.x) / kLanes * kJobs;

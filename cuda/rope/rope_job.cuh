@@ -33,6 +33,7 @@ struct RopeArgs {
   int32_t block_size = 1;
   float eps = 0.0f;
   bool interleaved = false;
+  bool early = false;  // the next kernel may start while this one runs
 };
 
 // to and codes null: nothing to do.

@@ -74,6 +74,12 @@ void CheckDenseLinear(Checks& c) {
     Check(c, {rows, 2064, 1024}, false, !odd, workspace);  // tiles that clusters share unevenly
     Check(c, {rows, 1040, 2048}, true, false, workspace);
   }
+  // The kernel for few rows: two and three parts of k, one, rows of the weight and k that end within a tile.
+  for (const int rows : {17, 32, 33, 63, 64}) {
+    Check(c, {rows, 2832, 776}, false, rows % 2 != 0, workspace);
+    Check(c, {rows, 8464, 264}, false, rows % 2 == 0, workspace);
+    if (!c.small) Check(c, {rows, 6160, 1000}, false, false, workspace);
+  }
   if (c.small) return;
   for (const int rows : {64, 256}) {
     Check(c, {rows, 4096, 4096}, false, false, workspace);

@@ -19,11 +19,13 @@ inline bool IsSkinny(const LinearShape& s) { return s.rows <= kSkinnyLimit && s.
 // Whether dense_linear can take a product in bfloat16.
 inline bool FitsDense(const LinearShape& s) { return s.n % 16 == 0 && s.k % 8 == 0; }
 
-// Whether it is faster than cuBLASLt: up to 128 rows where k is long and there are few tiles, and in small products of
-// up to 32 rows. (Gated products: ops::GatesRows.)
+// Whether it is faster than cuBLASLt: up to 128 rows where k is long and there are few tiles, in small products of up
+// to 32 rows, and up to 64 in those of the sizes of qkv and o, which it begins before the kernel before is done.
+// (Gated products: ops::GatesRows.)
 inline bool IsDense(const LinearShape& s) {
   if (s.rows <= kSkinnyLimit || !FitsDense(s)) return false;
   if (s.rows <= 128 && s.n <= 8192 && s.k >= 2 * s.n) return true;
+  if (s.rows <= 64 && s.n >= 4096 && s.n <= 8192 && s.k >= 4096) return true;
   return s.rows <= 32 && s.n <= 4096 && s.k <= 4096;
 }
 

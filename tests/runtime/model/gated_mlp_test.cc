@@ -181,8 +181,13 @@ TEST(LinearChoice, RowsAndShapesDecide) {
   for (const int32_t rows : {17, 64, 128}) EXPECT_TRUE(IsDense({rows, 4096, 14336})) << rows;
   EXPECT_FALSE(IsDense({129, 4096, 14336}));
   EXPECT_TRUE(IsDense({32, 4096, 4096}));
-  EXPECT_FALSE(IsDense({33, 4096, 4096}));
-  EXPECT_FALSE(IsDense({64, 6144, 4096}));
+  for (const int32_t rows : {17, 33, 64}) {
+    EXPECT_TRUE(IsDense({rows, 4096, 4096}) && IsDense({rows, 6144, 4096})) << rows;
+  }
+  for (const int32_t rows : {16, 65}) EXPECT_FALSE(IsDense({rows, 6144, 4096})) << rows;
+  EXPECT_FALSE(IsDense({65, 4096, 4096}));
+  EXPECT_FALSE(IsDense({64, 128256, 4096}));
+  EXPECT_FALSE(IsDense({64, 2048, 2048}));
   EXPECT_FALSE(IsDense({64, 4090, 14336}));
   EXPECT_FALSE(IsDense({64, 4096, 14332}));
 }
