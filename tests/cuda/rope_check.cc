@@ -139,7 +139,8 @@ void CheckFused(Checks& c, const Data& d) {
   c.Expect(label + " v", RelativeError(DownloadAs(vc.get(), want_v.size(), d.t), want_v), 0.0);
 
   // Into a cache of 8 bits. 0.25 is exact with either scale. A K that the device rounds to d.t first may be a step of
-  // its code away from the one rounded at once.
+  // its code away from the one rounded at once: 0.015 of the whole on average, 0.051 at most in 400 draws of these
+  // sizes.
   const Buffer q8 = UploadAs(d.qkv, d.t);
   const std::vector<float> of_k(d.CacheSize(), 0.25f / 0.5f), of_v(d.CacheSize(), 0.25f / 2.0f);
   const Buffer k8 = UploadAs(of_k, DType::kF8E4M3), v8 = UploadAs(of_v, DType::kF8E4M3);
@@ -149,7 +150,7 @@ void CheckFused(Checks& c, const Data& d) {
   p.v = q8.as<char>() + (s.q_heads + s.kv_heads) * s.dim * size;
   c.Get<ops::RopeKvWriteFn>(OpId::kRopeKvWrite, d.t, 0, ops::kFeatureInterleavedRope)(p, {});
   c.Expect(label + " fp8 q", RelativeError(DownloadAs(q8.get(), want_qkv.size(), d.t), want_qkv), Tolerance(d.t));
-  ExpectFp8(c, label + " fp8 k", k8, want_k, 0.5f, d.t == DType::kF32 ? 5e-3 : 2e-2);
+  ExpectFp8(c, label + " fp8 k", k8, want_k, 0.5f, d.t == DType::kF32 ? 5e-3 : 6e-2);
   ExpectFp8(c, label + " fp8 v", v8, want_v, 2.0f, 0.0);
 }
 
