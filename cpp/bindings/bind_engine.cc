@@ -15,6 +15,7 @@
 #include "bindings/engine_class.h"
 #include "bindings/errors.h"
 #include "bindings/py_logits_processor.h"
+#include "bindings/timeout.h"
 #include "core/request/validate.h"
 #include "fastllm/engine.h"
 
@@ -162,16 +163,7 @@ void BindLifecycle(EngineClass* engine) {
       .def(
           "reset_prefix_cache", [](Engine& e) { ThrowIfError(e.ResetPrefixCache()); }, no_gil)
       .def(
-          "drain_and_shutdown",
-          [](Engine& e, double timeout_s) {
-            if (!(timeout_s >= 0)) {
-              throw StatusError(
-                  Status::InvalidArgument("timeout must be at least 0, got " + std::to_string(timeout_s)));
-            }
-            // A year is for ever, and fits in a clock.
-            const double seconds = std::min(timeout_s, 365.0 * 86400);
-            return e.DrainAndShutdown(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
-          },
+          "drain_and_shutdown", [](Engine& e, double timeout_s) { return e.DrainAndShutdown(TimeoutOf(timeout_s)); },
           py::arg("timeout"), no_gil, "True when all requests came to their own end in `timeout` seconds.");
 }
 

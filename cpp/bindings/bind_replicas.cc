@@ -7,6 +7,7 @@
 
 #include "bindings/engine_class.h"
 #include "bindings/errors.h"
+#include "bindings/timeout.h"
 #include "core/replicas/engine_group.h"
 #include "fastllm/replica.h"
 
@@ -30,9 +31,8 @@ void BindReplicas(py::module_& m, EngineClass* engine) {
   (*engine)
       .def("replicas", &Engine::replicas, no_gil, "ReplicaInfo of each engine behind this one; of itself if it is one.")
       .def(
-          "await_serving",
-          [](Engine& e, int64_t timeout_ms) { ThrowIfError(e.AwaitServing(std::chrono::milliseconds(timeout_ms))); },
-          py::arg("timeout_ms"), no_gil,
+          "await_serving", [](Engine& e, double timeout_s) { ThrowIfError(e.AwaitServing(TimeoutOf(timeout_s))); },
+          py::arg("timeout_s"), no_gil,
           "Returns when requests are taken: at once, or when a replica that failed has been made anew.")
       .def(
           "drain_replica", [](Engine& e, int32_t replica) { ThrowIfError(e.DrainReplica(replica)); },

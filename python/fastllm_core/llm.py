@@ -182,7 +182,7 @@ class LLM:
 
         Raises FastLLMError when that takes longer than `timeout` seconds, or nothing makes the engine anew.
         """
-        self._engine.await_serving(int(timeout * 1000))
+        self._engine.await_serving(timeout)
 
     def reset_prefix_cache(self) -> None:
         """Forgets all cached prefixes; InvalidStateError while a request holds blocks."""

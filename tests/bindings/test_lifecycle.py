@@ -198,3 +198,11 @@ def test_record_and_replay(tiny_options, tmp_path):
 def test_a_recording_that_cannot_be_written_is_an_error(tiny_options):
     with pytest.raises(InvalidArgumentError, match=r"/nowhere/x\.rec"):
         LLM(record_path="/nowhere/x.rec", **tiny_options)
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), -1.0, float("-inf")])
+def test_a_timeout_that_is_none_is_refused_by_its_value(llm, timeout):
+    for wait in (llm.await_serving, llm.drain):
+        with pytest.raises(InvalidArgumentError, match=rf"timeout must be at least 0, got -?{abs(timeout)}"):
+            wait(timeout)
+    llm.await_serving(float("inf"))

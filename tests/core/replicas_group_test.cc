@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -178,6 +179,22 @@ TEST_F(EngineGroupTest, WhoWaitsForAReplicaHearsWhenItIsThere) {
   EXPECT_TRUE(group_->AwaitServing(std::chrono::seconds(60)).ok());
   EXPECT_TRUE(group_->health().ok());
   repair.join();
+}
+
+TEST_F(EngineGroupTest, WhoWaitsForAReplicaHearsThatOneIsResumed) {
+  for (const int32_t replica : {0, 1}) ASSERT_TRUE(group_->DrainReplica(replica).ok());
+  EXPECT_EQ(group_->AwaitServing(milliseconds(20)).code(), StatusCode::kDeadlineExceeded);
+  // Often, as the other thread may come to wait only when one serves again. Who is not told sleeps to the end.
+  constexpr std::chrono::seconds kLong{60};
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto waited = std::async(std::launch::async, [&] { return group_->AwaitServing(kLong); });
+    std::this_thread::yield();
+    ASSERT_TRUE(group_->ResumeReplica(0).ok());
+    ASSERT_TRUE(waited.get().ok());
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, kLong);
+    ASSERT_TRUE(group_->DrainReplica(0).ok());
+  }
 }
 
 TEST_F(EngineGroupTest, WhoWaitsForAReplicaHearsOfTheEnd) {

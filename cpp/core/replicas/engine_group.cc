@@ -302,9 +302,10 @@ Status EngineGroup::DrainReplica(int32_t replica) {
 }
 
 Status EngineGroup::ResumeReplica(int32_t replica) {
-  return Take(replica, [](Replica& r) {
+  return Take(replica, [this](Replica& r) {
     if (!r.IsUp()) return Status::FailedPrecondition("the replica is " + std::string(ReplicaStateName(r.info.state)));
     r.info.state = ReplicaState::kServing;
+    changed_.notify_all();
     return Status::Ok();
   });
 }

@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
+#include "core/base/check.h"
 #include "runtime/nn/context.h"
 #include "runtime/nn/rms_norm.h"
 #include "runtime/tensor/tensors.h"
@@ -16,6 +18,8 @@ namespace fastllm::runtime {
 template <typename Work>
 bool InPieces(const ForwardContext& ctx, int64_t rows, const Work& work) {
   if (ctx.first_piece == 0 || ctx.piece.some()) return false;
+  FASTLLM_CHECK(ctx.first_piece > 0 && ctx.first_piece < rows,
+                "a first piece of " + std::to_string(ctx.first_piece) + " of " + std::to_string(rows) + " rows");
   ForwardContext piece = ctx;
   piece.piece = {0, 0};
   work(piece, 0, ctx.first_piece);

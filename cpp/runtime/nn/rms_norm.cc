@@ -47,7 +47,8 @@ void RmsNorm::AddForward(const ForwardContext& ctx, const at::Tensor& x, const a
 void RmsNorm::DeferSums(ForwardContext* ctx, const at::Tensor& x) const {
   if (ranks_ == nullptr) return;
   const CommType type = CommTypeOf(x);
-  if (ctx->cuts_sums) ctx->first_piece = ranks_->FirstPiece(x.size(0), weight_->rows(), type);
+  // A last layer of the rows that sample has other rows than a cut has.
+  if (ctx->cuts_sums && !ctx->wanted.some()) ctx->first_piece = ranks_->FirstPiece(x.size(0), weight_->rows(), type);
   ctx->defers_sums = ctx->first_piece > 0 || ranks_->HasSumNorm(x.size(0), weight_->rows(), type);
 }
 

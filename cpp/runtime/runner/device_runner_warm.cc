@@ -21,9 +21,10 @@ constexpr int32_t kLongestWarm = 2048;  // tokens; a longer step takes longer th
 }  // namespace
 
 // The largest step there can be, so that every buffer has its size and every library its workspace. Then smaller ones,
-// so that kernels are loaded and products have their algorithms: those that are short, and all of them where other
-// devices will wait for this one, as no kernel may need to be loaded then. Ranks whose steps are real already do the
-// first one alone: they must do the same. So do devices without graphs, such as the CPU, where nothing is loaded.
+// so that kernels are loaded and products have their algorithms: those that are short, and longer ones too where other
+// devices will wait for this one, as a kernel that is loaded then holds them up (past 1,024 tokens powers of two
+// alone). Ranks whose steps are real already do the first one alone: they must do the same. So do devices without
+// graphs, such as the CPU, where nothing is loaded.
 void DeviceRunner::Rehearse() {
   const BatchLimits& l = batch_.limits();
   DryStep({l.max_num_batched_tokens, MostDrySeqs(l)}, /*asks=*/false, /*makes_room=*/true);

@@ -138,7 +138,8 @@ class DenseDecoder : public Model {
     return ctx.wanted.some() ? Gather(ctx, x, few_.hidden) : x;
   }
 
-  // The last layer and the norm, of the wanted tokens but for keys and values. `input` adds to the residual.
+  // The last layer and the norm, of the wanted tokens but for keys and values. `input` adds to the residual where the
+  // products of the layer before have not.
   const at::Tensor& ForwardLast(const ForwardContext& ctx, const DecoderLayer& layer, const NormedInput& input) const {
     const at::Tensor& x = ctx.scratch->Rows(few_.hidden, ctx.wanted.count);
     layer.attention.ForwardWanted(ctx, rotary_, input, x);
